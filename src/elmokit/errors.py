@@ -1,0 +1,31 @@
+"""The three kinds of complaint a user can meet.
+
+A message says what is wrong, where (file, line, field) and what to do. All three derive from
+`ElmokitError`, so one ``except`` clause catches everything elmokit raises on bad input.
+"""
+
+
+class ElmokitError(Exception):
+    """Base class of every error that bad input can cause."""
+
+
+class ConfigError(ElmokitError, ValueError):
+    """A setting is impossible, or two settings contradict each other."""
+
+
+class CheckpointError(ElmokitError, ValueError):
+    """A model file is missing, damaged, unsafe or of an unknown kind."""
+
+
+class DataError(ElmokitError, ValueError):
+    """Text or vector data cannot be read as what it claims to be."""
+
+
+class MissingExtraError(ElmokitError, ImportError):
+    """An optional package is needed; the message names the extra that installs it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'elmokit[{extra}]'"
+        )
