@@ -1,0 +1,385 @@
+"""Every size and switch of a model, checked when it is built.
+
+One frozen dataclass per stage of the data's way: text, characters, words, LSTM, softmax. All of
+them go to JSON and TOML and come back equal (`to_dict`, `from_dict`, `dumps_toml`, `loads_toml`).
+An optional field is absent from the file when it is None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from elmokit.errors import ConfigError
+
+PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+"""(width, count) of the seven character filters in every published English model."""
+
+BYTE_ROWS = 262
+"""Rows of a byte alphabet: padding token, 256 bytes, four markers, in-word padding."""
+
+MAX_SIZE = 1 << 31
+"""No single size may reach this; a larger one is a damaged file, not a model."""
+
+
+def _check(condition: bool, owner: object, name: str, problem: str) -> None:
+    if not condition:
+        value = getattr(owner, name)
+        raise ConfigError(f"{type(owner).__name__}.{name} = {value!r}: {problem}")
+
+
+def _check_size(owner: object, name: str, least: int = 1) -> None:
+    value = getattr(owner, name)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    _check(
+        whole and least <= value < MAX_SIZE,
+        owner,
+        name,
+        f"give a whole number of at least {least}",
+    )
+
+
+def _check_clip(owner: object, name: str) -> None:
+    value = getattr(owner, name)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    _check(
+        value is None or (number and math.isfinite(value) and value > 0),
+        owner,
+        name,
+        "give a positive number, or leave it out for no clipping",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """How text becomes tokens, and how the vocabulary spells its special words."""
+
+    tokenizer: str = "words"
+    """Name of the tokeniser for text given as a string: words, space, chars, jieba, spacy:xx."""
+    begin: str = "<S>"
+    """The word that opens every sentence."""
+    end: str = "</S>"
+    """The word that closes every sentence."""
+    unknown: str = "<UNK>"
+    """The vocabulary's name for a word it does not hold."""
+
+    def __post_init__(self) -> None:
+        for name in ("tokenizer", "begin", "end", "unknown"):
+            value = getattr(self, name)
+            _check(isinstance(value, str) and value != "", self, name, "give a name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CharacterConfig:
+    """The character CNN that reads a word's spelling."""
+
+    alphabet: Literal["bytes", "unicode"] = "bytes"
+    """UTF-8 bytes with fixed ids, or Unicode characters with a dictionary of their own."""
+    rows: int = BYTE_ROWS
+    """Rows of the character embedding table (262 for bytes)."""
+    dim: int = 16
+    """Width of one character's vector."""
+    max_characters: int = 50
+    """Columns of a word, the two word markers included; longer words are cut."""
+    filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS
+    """(width, count) of each filter, in the order of concatenation."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """Applied to the filters' maxima; the highways always use relu."""
+    highways: int = 2
+    """Number of highway layers above the filters."""
+    swapped_markers: bool = False
+    """The word opens with the end marker and closes with the begin marker, as
+    ELMoForManyLangs trained all its models."""
+
+    def __post_init__(self) -> None:
+        _check(self.alphabet in ("bytes", "unicode"), self, "alphabet", "use bytes or unicode")
+        _check(self.activation in ("relu", "tanh"), self, "activation", "use relu or tanh")
+        _check_size(self, "rows", 6)
+        _check_size(self, "dim")
+        _check_size(self, "max_characters", 3)
+        _check_size(self, "highways", 0)
+        _check(
+            self.alphabet != "bytes" or self.rows == BYTE_ROWS,
+            self,
+            "rows",
+            f"the byte alphabet has {BYTE_ROWS} rows",
+        )
+        _check(isinstance(self.swapped_markers, bool), self, "swapped_markers", "true or false")
+        _check(len(self.filters) > 0, self, "filters", "at least one [width, count] is needed")
+        for pair in self.filters:
+            good = len(pair) == 2 and all(isinstance(n, int) and 0 < n < MAX_SIZE for n in pair)
+            _check(good, self, "filters", f"{pair!r} is not a [width, count] of positive numbers")
+            _check(
+                pair[0] <= self.max_characters,
+                self,
+                "filters",
+                f"width {pair[0]} is more than max_characters = {self.max_characters}",
+            )
+
+    @property
+    def width(self) -> int:
+        """F, the number of filters, which is the width of the CNN's output."""
+        return sum(count for _, count in self.filters)
+
+    @property
+    def widest_filter(self) -> int:
+        """The largest filter width: this many padding columns keep trimming exact."""
+        return max(width for width, _ in self.filters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordConfig:
+    """A table of word vectors as input, alone or beside the characters."""
+
+    rows: int
+    """Words in the table, special words included."""
+    dim: int
+    """Width of one word's vector."""
+
+    def __post_init__(self) -> None:
+        _check_size(self, "rows")
+        _check_size(self, "dim")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LstmConfig:
+    """The stacks of LSTM layers, one per direction."""
+
+    layers: int = 2
+    """L, the number of LSTM layers in each direction."""
+    cells: int = 4096
+    """H, memory cells of a layer."""
+    width: int = 512
+    """P, width of one direction's output, and of the token vectors that enter."""
+    projection: bool = True
+    """Whether a matrix takes the H cells down to P; without it H must equal P."""
+    cell_clip: float | None = None
+    """Bound on the memory cells; none when left out. Published models use 3."""
+    projection_clip: float | None = None
+    """Bound on the projected output; none when left out. Published models use 3."""
+    residual: bool = True
+    """Whether layers from the second on add their input to their output."""
+    forget_bias: float = 1.0
+    """Added to the forget gate at run time, not stored in the bias."""
+    backward: bool = True
+    """Whether the right-to-left direction exists."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "cells", "width"):
+            _check_size(self, name)
+        for name in ("cell_clip", "projection_clip"):
+            _check_clip(self, name)
+        for name in ("projection", "residual", "backward"):
+            _check(isinstance(getattr(self, name), bool), self, name, "true or false")
+        number = isinstance(self.forget_bias, int | float)
+        _check(number and math.isfinite(self.forget_bias), self, "forget_bias", "give a number")
+        _check(
+            self.projection or self.cells == self.width,
+            self,
+            "width",
+            f"without a projection it must equal cells = {self.cells}",
+        )
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """The directions that exist, in the order of the output's halves."""
+        return ("forward", "backward") if self.backward else ("forward",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxConfig:
+    """The output layer that predicts words, shared by both directions."""
+
+    words: int
+    """V, the number of words it can predict."""
+    tied: bool = False
+    """Whether its matrix is the word input table itself."""
+
+    def __post_init__(self) -> None:
+        _check_size(self, "words")
+        _check(isinstance(self.tied, bool), self, "tied", "true or false")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixConfig:
+    """Scalar mixes that were learned with a task and are stored with the model."""
+
+    count: int = 1
+    """How many mixes (outputs) are stored."""
+    layer_norm: bool = False
+    """Whether each layer is normalised before it is weighed."""
+
+    def __post_init__(self) -> None:
+        _check_size(self, "count")
+        _check(isinstance(self.layer_norm, bool), self, "layer_norm", "true or false")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A whole model: every published ELMo is one value of this class."""
+
+    text: TextConfig = field(default_factory=TextConfig)
+    characters: CharacterConfig | None = None
+    words: WordConfig | None = None
+    input_projection: bool = True
+    """Whether a matrix takes [word vector ; character vector] to the LSTM's width P."""
+    lstm: LstmConfig = field(default_factory=LstmConfig)
+    softmax: SoftmaxConfig | None = None
+    mix: MixConfig | None = None
+
+    def __post_init__(self) -> None:
+        if self.characters is None and self.words is None:
+            raise ConfigError("ModelConfig: give characters, words or both as input")
+        _check(isinstance(self.input_projection, bool), self, "input_projection", "true or false")
+        if not self.input_projection and self.input_width != self.lstm.width:
+            raise ConfigError(
+                f"ModelConfig.input_projection = False: the input is {self.input_width} wide but "
+                f"lstm.width = {self.lstm.width}; make them equal or switch the projection on"
+            )
+        if self.softmax is not None and self.softmax.tied:
+            table = self.words
+            if table is None or (table.rows, table.dim) != (self.softmax.words, self.lstm.width):
+                raise ConfigError(
+                    "ModelConfig.softmax.tied = True: needs a word table with "
+                    f"rows = {self.softmax.words} and dim = {self.lstm.width}"
+                )
+
+    @property
+    def input_width(self) -> int:
+        """Width of what enters the input projection: word vector, then character vector."""
+        word = self.words.dim if self.words else 0
+        return word + (self.characters.width if self.characters else 0)
+
+    @property
+    def dim(self) -> int:
+        """Width of one exposed vector, 2P (P when only the forward direction exists)."""
+        return self.lstm.width * len(self.lstm.directions)
+
+    @property
+    def layers(self) -> int:
+        """Number of exposed layers, L + 1: the token vectors and every LSTM layer."""
+        return self.lstm.layers + 1
+
+
+def published_shape(name: str) -> ModelConfig:
+    """The shape of a published English model: ``small``, ``medium`` or ``original``."""
+    sizes = {"small": (1024, 128, 1), "medium": (2048, 256, 1), "original": (4096, 512, 2)}
+    if name not in sizes:
+        raise ConfigError(f"no published shape {name!r}; there are {', '.join(sizes)}")
+    cells, width, highways = sizes[name]
+    return ModelConfig(
+        text=TextConfig(tokenizer="space"),
+        characters=CharacterConfig(highways=highways),
+        lstm=LstmConfig(cells=cells, width=width, cell_clip=3.0, projection_clip=3.0),
+    )
+
+
+Config = TypeVar("Config")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Plain dictionaries and lists, ready for JSON or TOML; fields that are None are left out."""
+    result: dict[str, Any] = {}
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if value is None:
+            continue
+        result[item.name] = to_dict(value) if dataclasses.is_dataclass(value) else _listed(value)
+    return result
+
+
+def from_dict(kind: type[Config], data: Mapping[str, Any], where: str = "") -> Config:
+    """Build a config from plain data.
+
+    Args:
+        kind: The dataclass to build.
+        data: Plain values, as `to_dict` gives them.
+        where: Dotted path or file name that leads the error messages.
+
+    Raises:
+        ConfigError: A field is unknown, missing, of the wrong type or impossible.
+    """
+    place = where or kind.__name__
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{place}: expected a table of fields, found {data!r}")
+    hints = typing.get_type_hints(kind)
+    fields = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    unknown = sorted(set(data) - set(fields))
+    if unknown:
+        raise ConfigError(f"{place}: unknown field {unknown[0]!r}; known: {', '.join(fields)}")
+    values: dict[str, Any] = {}
+    for name, item in fields.items():
+        if name in data:
+            values[name] = _convert(hints[name], data[name], f"{place}.{name}")
+        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{place}.{name} is missing")
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}" if where else str(error)) from None
+
+
+def dumps_json(config: Any) -> str:
+    """The config as indented JSON."""
+    return json.dumps(to_dict(config), indent=2, ensure_ascii=False)
+
+
+def dumps_toml(config: Any) -> str:
+    """The config as TOML, nested dataclasses as tables."""
+    return "\n".join(_toml_lines(to_dict(config), ())) + "\n"
+
+
+def loads_toml(kind: type[Config], text: str, where: str = "") -> Config:
+    """Read a config from TOML text."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where or 'TOML'}: {error}") from None
+    return from_dict(kind, data, where)
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists, all the way down."""
+    return [_listed(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    """Bring a plain value to the type a field asks for; sizes are checked by the dataclass."""
+    if isinstance(hint, types.UnionType):
+        hint = next(option for option in typing.get_args(hint) if option is not type(None))
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return from_dict(hint, value, where)
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{where}: expected a list, found {value!r}")
+        inner = typing.get_args(hint)[0]
+        return tuple(_convert(inner, item, where) for item in value)
+    if typing.get_origin(hint) is Literal:
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise ConfigError(f"{where}: expected {hint.__name__}, found {value!r}")
+    return value
+
+
+def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    """A table's own values first, then its sub-tables, as TOML wants it."""
+    # A JSON string is a valid TOML basic string, and so are JSON numbers, booleans and lists.
+    lines = [
+        f"{name} = {json.dumps(value)}"
+        for name, value in table.items()
+        if not isinstance(value, dict)
+    ]
+    for name, value in table.items():
+        if isinstance(value, dict):
+            inner = (*path, name)
+            lines += ["", f"[{'.'.join(inner)}]", *_toml_lines(value, inner)]
+    return lines
