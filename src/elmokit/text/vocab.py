@@ -1,0 +1,73 @@
+"""The word list of a model: a word's line number is its id, in the input and in the softmax."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from elmokit.config import TextConfig
+from elmokit.errors import CheckpointError
+
+_SKIPPED_LINE = "!!!MAXTERMID"  # bilm-tf passes over this line without using up an id
+
+
+class Vocabulary:
+    """Words by id and ids by word.
+
+    Args:
+        words: All words in the order of their ids. An empty string holds a place that no word
+            has; where a word stands twice, its last place counts (as in bilm-tf).
+        text: How the special words are spelled.
+    """
+
+    def __init__(self, words: Iterable[str], text: TextConfig) -> None:
+        self.words = list(words)
+        self._index = {word: i for i, word in enumerate(self.words) if word}
+        self.unknown = self._index.get(text.unknown)
+        self.begin = self._index.get(text.begin)
+        self.end = self._index.get(text.end)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._index
+
+    def id(self, word: str) -> int | None:
+        """The word's id; for a word that is not there the unknown word's, None without one."""
+        return self._index.get(word, self.unknown)
+
+    def dump(self) -> bytes:
+        """The vocabulary file's bytes."""
+        return b"".join(word.encode("utf-8") + b"\n" for word in self.words)
+
+
+def split_lines(data: bytes, where: str) -> list[str]:
+    r"""Lines of a UTF-8 file, which end at ``\n`` alone: words may hold other separators."""
+    lines = []
+    for number, raw in enumerate(data.removesuffix(b"\n").split(b"\n") if data else [], start=1):
+        try:
+            lines.append(raw.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{where}, line {number}: not UTF-8 ({error.reason})") from None
+    return lines
+
+
+def read_vocabulary(path: Path, text: TextConfig) -> Vocabulary:
+    """Read a published vocabulary: one word a line, plain or gzip-compressed.
+
+    ASCII white space around a word is dropped, other spaces are part of it.
+    """
+    try:
+        data = path.read_bytes()
+        if data.startswith(b"\x1f\x8b"):
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CheckpointError(f"{path}: the vocabulary cannot be read ({error})") from None
+    lines = (line.strip(" \t\r") for line in split_lines(data, str(path)))
+    return Vocabulary((word for word in lines if word != _SKIPPED_LINE), text)
