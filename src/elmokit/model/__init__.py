@@ -1,0 +1,25 @@
+"""Stage 2: ids → layers → one vector.
+
+Letters for dimensions, here and everywhere:
+**B** sentences, **T** tokens (steps), **N** tokens of a whole batch or distinct words,
+**C** characters, **E** width of a character's vector, **F** filters, **P** one direction's
+width, **H** LSTM cells, **L** LSTM layers, **V** words.
+
+The one layout of weights in memory, which every file format is translated to and from
+(`elmokit.model.bilm.tensor_shapes` lists it for a config):
+
+| tensor | shape | notes |
+|---|---|---|
+| ``encoder.characters.embedding`` | (rows, E) | bytes: row 0 is the padding token, zeros |
+| ``encoder.characters.filters.{i}.weight`` / ``.bias`` | (n, E, width), (n,) | in config order |
+| ``encoder.characters.highways.{k}.weight`` / ``.bias`` | (2F, F), (2F,) | transform, then gate; \
+the gate multiplies the transform |
+| ``encoder.words.embedding`` | (V, Ew) | row = vocabulary line |
+| ``encoder.projection.weight`` / ``.bias`` | (P, Ew + F), (P,) | word first, then characters |
+| ``lstm.{forward,backward}_stack.{l}.input_weight`` | (4H, P) | gates: input, forget, candidate, output |
+| ``lstm.{forward,backward}_stack.{l}.state_weight`` | (4H, P) | |
+| ``lstm.{forward,backward}_stack.{l}.bias`` | (4H,) | without ``forget_bias``, added at run time |
+| ``lstm.{forward,backward}_stack.{l}.projection`` | (P, H) | |
+| ``softmax.weight`` / ``.bias`` | (V, P), (V,) | no weight when tied to the words |
+| ``mixes.{k}.weights`` / ``.gamma`` | (L + 1,), () | weights before the softmax |
+"""

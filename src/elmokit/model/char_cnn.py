@@ -1,0 +1,61 @@
+"""The character CNN: a word's spelling becomes one vector, with highways on top."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.config import CharacterConfig
+
+
+class Highway(nn.Module):
+    """y = g · relu(A x + a) + (1 - g) · x with g = sigmoid(B x + b).
+
+    One matrix holds both: its first F rows are A, its last F rows are B.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(2 * width, width))
+        self.bias = nn.Parameter(torch.empty(2 * width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, F) to (N, F)."""
+        transformed, gate = F.linear(x, self.weight, self.bias).chunk(2, dim=1)  # 2 x (N, F)
+        return torch.lerp(x, torch.relu(transformed), torch.sigmoid(gate))  # (N, F)
+
+
+class Filter(nn.Module):
+    """All filters of one width."""
+
+    def __init__(self, width: int, count: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(count, dim, width))
+        self.bias = nn.Parameter(torch.empty(count))
+
+    def forward(self, characters: Tensor) -> Tensor:
+        """The largest response anywhere in the word: (N, E, C) to (N, n)."""
+        return F.conv1d(characters, self.weight, self.bias).amax(dim=2)
+
+
+class CharacterCnn(nn.Module):
+    """Character ids of words (N, C) to vectors (N, F)."""
+
+    def __init__(self, config: CharacterConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(config.rows, config.dim))
+        self.filters = nn.ModuleList(
+            Filter(width, count, config.dim) for width, count in config.filters
+        )
+        self.highways = nn.ModuleList(Highway(config.width) for _ in range(config.highways))
+        self._activation = torch.relu if config.activation == "relu" else torch.tanh
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Read the spelling of each word."""
+        characters = F.embedding(ids, self.embedding).transpose(1, 2)  # (N, E, C)
+        x = torch.cat([filters(characters) for filters in self.filters], dim=1)  # (N, F)
+        x = self._activation(x)
+        for highway in self.highways:
+            x = highway(x)
+        return x

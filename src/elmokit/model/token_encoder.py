@@ -1,0 +1,59 @@
+"""Words to the vectors that enter the LSTM, from spelling, from a word table, or from both."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.config import ModelConfig
+from elmokit.model.char_cnn import CharacterCnn
+from elmokit.text.inputs import WordInputs
+
+
+class WordTable(nn.Module):
+    """One learned vector per word of the vocabulary."""
+
+    def __init__(self, rows: int, dim: int) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(rows, dim))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Look up (N,) ids, giving (N, dim)."""
+        return F.embedding(ids, self.embedding)
+
+
+class Projection(nn.Module):
+    """A matrix and a bias."""
+
+    def __init__(self, width_in: int, width_out: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width_out, width_in))
+        self.bias = nn.Parameter(torch.empty(width_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, in) to (N, out)."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class TokenEncoder(nn.Module):
+    """Distinct words to token vectors (N, P). A word's vector depends on the word alone."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.characters = CharacterCnn(config.characters) if config.characters else None
+        self.words = WordTable(config.words.rows, config.words.dim) if config.words else None
+        self.projection = (
+            Projection(config.input_width, config.lstm.width) if config.input_projection else None
+        )
+
+    def forward(self, inputs: WordInputs) -> Tensor:
+        """Encode each word once."""
+        device = next(self.parameters()).device
+        parts: list[Tensor] = []
+        if self.words is not None:
+            parts.append(self.words(torch.from_numpy(inputs.words).to(device)))  # (N, Ew)
+        if self.characters is not None:
+            parts.append(self.characters(torch.from_numpy(inputs.characters).to(device)))  # (N, F)
+        x = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        return self.projection(x) if self.projection is not None else x  # (N, P)
