@@ -1,0 +1,6 @@
+"""Stage 3: files ↔ model.
+
+sources finds out what a file is; one module per format reads it (and writes it, where that makes
+sense); bilm_names and torch_names translate foreign tensors to the canonical layout. A
+`Checkpoint` is what goes in and out.
+"""

@@ -1,0 +1,102 @@
+"""AllenNLP archives (``model.tar.gz``) and weight files (``.th``) of task models with ELMo.
+
+The archive holds the ELMo weights, fine-tuned or not, and the scalar mixes the task learned. It
+does not hold ELMo's options, so what tensors cannot tell is taken from the published models:
+clips of 3, relu, 50 characters, residual connections.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.files import read_json
+from elmokit.checkpoints.torch_names import (
+    count,
+    get,
+    load_tensors,
+    read_filters,
+    read_highways,
+    read_lstm,
+)
+from elmokit.config import CharacterConfig, MixConfig, ModelConfig, TextConfig
+from elmokit.errors import CheckpointError, ConfigError
+
+WEIGHTS_FILE = "weights.th"
+_CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"
+_PUBLISHED_CLIPS = {"cell_clip": 3.0, "proj_clip": 3.0}
+
+
+def read(path: Path, settings: Path | None = None) -> Checkpoint:
+    """Read the ELMo inside a task model.
+
+    Args:
+        path: The weights file.
+        settings: The archive's ``config.json``, which says whether the mix normalises layers.
+    """
+    tensors = load_tensors(path)
+    where = str(path)
+    prefix = _find_prefix(tensors, where)
+    encoder = f"{prefix}_elmo_lstm._token_embedder."
+    try:
+        lstm, weights = read_lstm(
+            tensors, f"{prefix}_elmo_lstm._elmo_lstm.", where, _PUBLISHED_CLIPS
+        )
+        table = get(tensors, f"{encoder}_char_embedding_weights", where, 2)
+        filters, filter_weights = read_filters(tensors, encoder + "char_conv_{}", where)
+        highways, highway_weights = read_highways(tensors, encoder + "_highways._layers.{}", where)
+        weights |= filter_weights | highway_weights
+        weights["encoder.characters.embedding"] = table
+        weights["encoder.projection.weight"] = get(
+            tensors, f"{encoder}_projection.weight", where, 2
+        )
+        weights["encoder.projection.bias"] = get(tensors, f"{encoder}_projection.bias", where, 1)
+        characters = CharacterConfig(
+            rows=len(table), dim=table.shape[1], filters=filters, highways=highways
+        )
+        mixes = count(tensors, f"{prefix}scalar_mix_{{}}.gamma")
+        for k in range(mixes):
+            weights |= _read_mix(tensors, f"{prefix}scalar_mix_{k}.", k, where)
+        layer_norm = settings is not None and _asks_layer_norm(read_json(settings))
+        config = ModelConfig(
+            text=TextConfig(tokenizer="space"),
+            characters=characters,
+            lstm=lstm,
+            mix=MixConfig(count=mixes, layer_norm=layer_norm) if mixes else None,
+        )
+    except ConfigError as error:
+        raise CheckpointError(f"{where}: {error}") from None
+    return Checkpoint(config, weights, "AllenNLP archive", where)
+
+
+def _find_prefix(tensors: dict[str, Tensor], where: str) -> str:
+    prefixes = [name.removesuffix(_CHARACTERS) for name in tensors if name.endswith(_CHARACTERS)]
+    if len(prefixes) == 1:
+        return prefixes[0]
+    if not prefixes:
+        raise CheckpointError(f"{where}: no tensor named ...{_CHARACTERS}: no ELMo inside")
+    raise CheckpointError(
+        f"{where}: several ELMo models inside ({', '.join(prefixes)}); split the file first"
+    )
+
+
+def _read_mix(tensors: dict[str, Tensor], old: str, k: int, where: str) -> dict[str, Tensor]:
+    number = count(tensors, old + "scalar_parameters.{}")
+    parts = [get(tensors, f"{old}scalar_parameters.{j}", where, 1) for j in range(number)]
+    if not parts:
+        raise CheckpointError(f"{where}: the tensor {old}scalar_parameters.0 is missing")
+    gamma = get(tensors, f"{old}gamma", where, 1)
+    return {f"mixes.{k}.weights": torch.cat(parts), f"mixes.{k}.gamma": gamma.reshape(())}
+
+
+def _asks_layer_norm(settings: Any) -> bool:
+    """Whether any part of the archive's settings switches ELMo's layer norm on."""
+    if isinstance(settings, dict):
+        return settings.get("do_layer_norm") is True or any(
+            _asks_layer_norm(value) for value in settings.values()
+        )
+    return isinstance(settings, list) and any(_asks_layer_norm(item) for item in settings)

@@ -1,0 +1,163 @@
+"""bilm-tf and AllenNLP HDF5 files: ``weights.hdf5`` with ``options.json`` beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from elmokit.checkpoints.bilm_names import Array, BilmTensors, from_bilm, read_softmax, to_bilm
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.files import read_json, replaced_file
+from elmokit.errors import CheckpointError
+from elmokit.text.vocab import Vocabulary, read_vocabulary
+
+if TYPE_CHECKING:
+    import h5py
+
+Result = TypeVar("Result")
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+VOCABULARY_NAMES = ("vocab.txt", "vocab.txt.gz", "vocabulary.txt")
+_MOST_COMPRESSION = 1000  # a dataset that claims to be larger than this times its file is damage
+
+
+def read(path: Path, options: Path | None = None, vocabulary: Path | None = None) -> Checkpoint:
+    """Read a weights file.
+
+    Args:
+        path: The HDF5 file.
+        options: Its options; found beside it when left out.
+        vocabulary: Its word list; found beside it when left out, and only needed by
+            word-level models.
+    """
+    options = options or find_options(path)
+    settings = read_json(options)
+    with open_tensors(path) as tensors:
+        config, weights = from_bilm(tensors, settings)
+    words: Vocabulary | None = None
+    vocabulary = vocabulary or find_vocabulary(path.parent)
+    if vocabulary is not None:
+        words = read_vocabulary(vocabulary, config.text)
+    return Checkpoint(config, weights, "bilm-tf HDF5", str(path), vocabulary=words)
+
+
+def join_softmax(checkpoint: Checkpoint, path: Path) -> Checkpoint:
+    """Add the softmax of a separate HDF5 file (datasets ``softmax/W`` and ``softmax/b``)."""
+    weights = dict(checkpoint.weights)
+    with open_tensors(path) as tensors:
+        if "softmax/W" not in tensors:
+            raise CheckpointError(f"{path}: no dataset softmax/W; is it a softmax file?")
+        config = read_softmax(tensors, checkpoint.config, weights)
+    return replace(checkpoint, config=config, weights=weights)
+
+
+def read_token_vectors(path: Path, width: int) -> Array:
+    """Read cached token vectors: one dataset ``embedding``, a row per vocabulary line."""
+    with open_tensors(path) as tensors:
+        if "embedding" not in tensors:
+            raise CheckpointError(f"{path}: no dataset embedding; is it a token-vector file?")
+        table: Array = tensors.get("embedding", None, width).numpy()
+    return table
+
+
+def write(checkpoint: Checkpoint, path: Path) -> None:
+    """Write weights to `path` and the options beside it (see `options_path`).
+
+    The vocabulary goes to ``vocab.txt`` beside them when the model has one.
+    """
+    import h5py
+
+    options, datasets = to_bilm(checkpoint.config, checkpoint.weights)
+    with replaced_file(path) as temporary, h5py.File(temporary, "w") as file:
+        for name, array in datasets.items():
+            file.create_dataset(name, data=array)
+    with replaced_file(options_path(path)) as temporary:
+        temporary.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+    if checkpoint.vocabulary is not None:
+        with replaced_file(path.parent / "vocab.txt") as temporary:
+            temporary.write_bytes(checkpoint.vocabulary.dump())
+
+
+def options_path(weights: Path) -> Path:
+    """Where the options of a weights file are written: ``X_options.json`` or ``options.json``."""
+    if weights.name.endswith("_weights.hdf5"):
+        return weights.with_name(weights.name.removesuffix("weights.hdf5") + "options.json")
+    return weights.with_name("options.json")
+
+
+def find_options(weights: Path) -> Path:
+    """The options beside a weights file."""
+    choices = [options_path(weights), weights.with_name("options.json")]
+    for choice in choices:
+        if choice.is_file():
+            return choice
+    others = sorted(weights.parent.glob("*options*.json"))
+    if len(others) == 1:
+        return others[0]
+    names = " or ".join(dict.fromkeys(choice.name for choice in choices))
+    raise CheckpointError(
+        f"{weights}: its options are missing; put {names} beside it or give options=PATH"
+    )
+
+
+def find_vocabulary(folder: Path) -> Path | None:
+    """A vocabulary under one of its usual names."""
+    for name in VOCABULARY_NAMES:
+        if (folder / name).is_file():
+            return folder / name
+    return None
+
+
+@contextmanager
+def open_tensors(path: Path) -> Iterator[BilmTensors]:
+    """The datasets of a file; whatever HDF5 trips over becomes a `CheckpointError`."""
+    import h5py
+
+    size = path.stat().st_size
+    try:
+        file = h5py.File(path, "r", locking=False)  # read-only places cannot lock
+    except (OSError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{path}: not a readable HDF5 file ({error})") from None
+    with file:
+        found: dict[str, h5py.Dataset] = {}
+
+        def collect(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset):
+                found[name] = item
+
+        # visititems does not follow links into other files.
+        _guarded(path, "its list of datasets", lambda: file.visititems(collect))
+
+        def read_one(name: str) -> Array:
+            return _guarded(path, name, lambda: _read_dataset(path, name, found[name], size))
+
+        yield BilmTensors({name: name for name in found}, read_one, str(path))
+
+
+def _guarded(path: Path, field: str, action: Callable[[], Result]) -> Result:
+    """Name the file and the field when the HDF5 library gives up inside."""
+    try:
+        return action()
+    except CheckpointError:
+        raise
+    except Exception as error:  # h5py raises nearly every built-in kind on damaged files
+        raise CheckpointError(f"{path}: {field} cannot be read ({error})") from None
+
+
+def _read_dataset(path: Path, name: str, dataset: h5py.Dataset, file_size: int) -> Array:
+    if dataset.external or dataset.is_virtual:
+        raise CheckpointError(f"{path}: the dataset {name} points to another file; refused")
+    if dataset.dtype.kind != "f":
+        raise CheckpointError(
+            f"{path}: the dataset {name} holds {dataset.dtype}, not floating-point numbers"
+        )
+    if dataset.size * dataset.dtype.itemsize > _MOST_COMPRESSION * file_size:
+        raise CheckpointError(f"{path}: the dataset {name} claims the shape {dataset.shape}")
+    array: Array = dataset[()].astype(np.float32, copy=False)
+    return array

@@ -1,0 +1,381 @@
+"""Tensors of bilm-tf by their TensorFlow and HDF5 names, to the canonical layout and back.
+
+Pure functions on tensors. Three spellings of the same variables exist: the HDF5 export
+(``RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0``), the training checkpoint
+(``lm/RNN_0/rnn/multi_rnn_cell/cell_0/lstm_cell/kernel``) and the TF-Hub module
+(``bilm/RNN_0/RNN/MultiRNNCell/Cell0/rnn/lstm_cell/kernel``). One layer, one direction and a
+missing projection leave out parts of the name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.config import (
+    BYTE_ROWS,
+    CharacterConfig,
+    LstmConfig,
+    ModelConfig,
+    SoftmaxConfig,
+    TextConfig,
+    WordConfig,
+)
+from elmokit.errors import CheckpointError, ConfigError
+
+Array = NDArray[np.float32]
+Read = Callable[[str], Array]
+
+_LSTM = re.compile(
+    r"(?:RNN_(?P<direction>[01])/)?(?:rnn|RNN)/"
+    r"(?:(?:multi_rnn_cell|MultiRNNCell)/(?:cell_|Cell)(?P<layer>\d+)/)?"
+    r"(?:rnn/)?(?:lstm_cell|LSTMCell)/(?P<part>kernel|W_0|bias|B|projection/kernel|W_P_0)"
+)
+_PARTS = {"W_0": "kernel", "B": "bias", "projection/kernel": "projection", "W_P_0": "projection"}
+_PLAIN = re.compile(
+    r"char_embed|embedding|CNN/[Wb]_cnn_\d+|CNN_high_\d+/[Wb]_(?:carry|transform)"
+    r"|CNN_proj/[Wb]_proj|softmax/[Wb]"
+)
+_OTHER_FORGET_BIAS = 1.0  # TensorFlow's cell adds this to the forget gate at run time
+_GATES = [0, 2, 1, 3]  # (input, candidate, forget, output) <-> (input, forget, candidate, output)
+
+
+def plain_name(name: str) -> str | None:
+    """One spelling for a variable's name; None for a variable that is no weight of the model."""
+    if _PLAIN.fullmatch(name):
+        return name
+    match = _LSTM.fullmatch(name)
+    if match is None:
+        return None
+    part = _PARTS.get(match["part"], match["part"])
+    return f"lstm/{match['direction'] or 0}/{match['layer'] or 0}/{part}"
+
+
+class BilmTensors:
+    """A file's weights under their plain names, read when asked for.
+
+    Args:
+        names: The file's own names, without a leading scope.
+        read: Gives the tensor for one of these names.
+        where: The file, for messages.
+    """
+
+    def __init__(self, names: Mapping[str, str], read: Read, where: str) -> None:
+        self.where = where
+        self._read = read
+        self._names: dict[str, str] = {}
+        for name, own_name in names.items():
+            plain = plain_name(name)
+            if plain is not None:
+                self._names[plain] = own_name
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def get(self, name: str, *shape: int | None) -> Tensor:
+        """Read a tensor and hold its shape against what is expected (None: any size)."""
+        if name not in self._names:
+            raise CheckpointError(f"{self.where}: the tensor {name} is missing")
+        own_name = self._names[name]
+        array = np.asarray(self._read(own_name))
+        wrong = array.ndim != len(shape) or any(
+            want is not None and want != size
+            for want, size in zip(shape, array.shape, strict=False)
+        )
+        if wrong:
+            wanted = ", ".join("any" if size is None else str(size) for size in shape)
+            raise CheckpointError(
+                f"{self.where}: the tensor {own_name} has shape {array.shape}, "
+                f"expected ({wanted}); do the options belong to this file?"
+            )
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+    def count(self, pattern: str) -> int:
+        """How many of ``pattern.format(0)``, ``pattern.format(1)``, ... are there."""
+        number = 0
+        while pattern.format(number) in self._names:
+            number += 1
+        return number
+
+
+def from_bilm(
+    tensors: BilmTensors, options: Mapping[str, Any]
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Translate to the canonical layout.
+
+    Sizes are taken from the tensors; what tensors cannot tell (clips, residual, activation,
+    characters per word) from the options, in the form of bilm-tf's ``options.json``.
+    """
+    weights: dict[str, Tensor] = {}
+    try:
+        lstm = _read_lstm(tensors, _table(options, "lstm", tensors.where), weights)
+        characters: CharacterConfig | None = None
+        words: WordConfig | None = None
+        if "char_embed" in tensors:
+            characters = _read_characters(
+                tensors, _table(options, "char_cnn", tensors.where), weights
+            )
+        else:
+            words = _read_words(tensors, lstm.width, weights)
+        projected = "CNN_proj/W_proj" in tensors
+        if projected and characters is not None:
+            shape = (characters.width, lstm.width)
+            matrix = tensors.get("CNN_proj/W_proj", *shape)
+            weights["encoder.projection.weight"] = matrix.T.contiguous()
+            weights["encoder.projection.bias"] = tensors.get("CNN_proj/b_proj", lstm.width)
+        config = ModelConfig(
+            text=TextConfig(tokenizer="space"),
+            characters=characters,
+            words=words,
+            input_projection=projected,
+            lstm=lstm,
+        )
+        if "softmax/b" in tensors:
+            config = read_softmax(tensors, config, weights)
+    except ConfigError as error:
+        raise CheckpointError(f"{tensors.where}: {error}") from None
+    return config, weights
+
+
+def read_softmax(
+    tensors: BilmTensors, config: ModelConfig, weights: dict[str, Tensor]
+) -> ModelConfig:
+    """Add a softmax's tensors to `weights` and its size to the config."""
+    bias = tensors.get("softmax/b", None)
+    tied = "softmax/W" not in tensors
+    if not tied:
+        weights["softmax.weight"] = tensors.get("softmax/W", len(bias), config.lstm.width)
+    weights["softmax.bias"] = bias
+    return replace(config, softmax=SoftmaxConfig(words=len(bias), tied=tied))
+
+
+def _table(options: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    value = options.get(name, {})
+    if not isinstance(value, Mapping):
+        raise CheckpointError(f"{where}: the option {name!r} is {value!r}, expected a table")
+    return value
+
+
+def _expect(options: Mapping[str, Any], name: str, found: object, where: str) -> None:
+    """An option that is given must say what the tensors say."""
+    value = options.get(name, found)
+    if value != found:
+        raise CheckpointError(
+            f"{where}: the options say {name} = {value!r}, but the tensors have {found!r}: "
+            "these options belong to another model"
+        )
+
+
+def _read_lstm(
+    tensors: BilmTensors, options: Mapping[str, Any], weights: dict[str, Tensor]
+) -> LstmConfig:
+    stored = tensors.count("lstm/0/{}/kernel")
+    if stored == 0:
+        raise CheckpointError(f"{tensors.where}: no LSTM weights inside; is it an ELMo model?")
+    layers = options.get("n_layers", stored)
+    if not isinstance(layers, int) or not 1 <= layers <= stored:
+        raise CheckpointError(
+            f"{tensors.where}: the options say n_layers = {layers!r}, the file has {stored} layers"
+        )
+    backward = "lstm/1/0/kernel" in tensors
+    # Only the matrix sizes tell P and H: the kernel is (2P, 4H).
+    rows, columns = tensors.get("lstm/0/0/kernel", None, None).shape
+    width, cells = rows // 2, columns // 4
+    projection = "lstm/0/0/projection" in tensors
+    _expect(options, "projection_dim", width, tensors.where)
+    _expect(options, "dim", cells, tensors.where)
+    residual = options.get("use_skip_connections", False)
+    config = LstmConfig(
+        layers=layers,
+        cells=cells,
+        width=width,
+        projection=projection,
+        cell_clip=options.get("cell_clip"),
+        projection_clip=options.get("proj_clip"),
+        residual=bool(residual),
+        forget_bias=_OTHER_FORGET_BIAS,
+        backward=backward,
+    )
+    for index, direction in enumerate(config.directions):
+        for layer in range(layers):
+            old, new = f"lstm/{index}/{layer}", f"lstm.{direction}_stack.{layer}"
+            kernel = tensors.get(f"{old}/kernel", 2 * width, 4 * cells)
+            kernel = kernel.reshape(2 * width, 4, cells)[:, _GATES].permute(1, 2, 0)  # (4, H, 2P)
+            weights[f"{new}.input_weight"] = kernel[..., :width].reshape(4 * cells, width)
+            weights[f"{new}.state_weight"] = kernel[..., width:].reshape(4 * cells, width)
+            bias = tensors.get(f"{old}/bias", 4 * cells)
+            weights[f"{new}.bias"] = bias.reshape(4, cells)[_GATES].reshape(-1)
+            if projection:
+                matrix = tensors.get(f"{old}/projection", cells, width)
+                weights[f"{new}.projection"] = matrix.T.contiguous()
+    return config
+
+
+def _read_characters(
+    tensors: BilmTensors, options: Mapping[str, Any], weights: dict[str, Tensor]
+) -> CharacterConfig:
+    table = tensors.get("char_embed", None, None)
+    if len(table) == BYTE_ROWS - 1:  # training files and exports leave out the padding token
+        table = torch.cat([table.new_zeros(1, table.shape[1]), table])
+    if len(table) != BYTE_ROWS:
+        raise CheckpointError(
+            f"{tensors.where}: char_embed has {len(table)} rows, expected 261 or {BYTE_ROWS}"
+        )
+    dim = table.shape[1]
+    weights["encoder.characters.embedding"] = table
+    filters = []
+    for i in range(tensors.count("CNN/W_cnn_{}")):
+        matrix = tensors.get(f"CNN/W_cnn_{i}", 1, None, dim, None)
+        filters.append((matrix.shape[1], matrix.shape[3]))
+        new = f"encoder.characters.filters.{i}"
+        weights[f"{new}.weight"] = matrix[0].permute(2, 1, 0).contiguous()  # (n, E, width)
+        weights[f"{new}.bias"] = tensors.get(f"CNN/b_cnn_{i}", matrix.shape[3])
+    given = options.get("filters", [list(pair) for pair in filters])
+    _expect(
+        {"filters": [list(pair) for pair in given]},
+        "filters",
+        [list(p) for p in filters],
+        tensors.where,
+    )
+    config = CharacterConfig(
+        dim=dim,
+        max_characters=options.get("max_characters_per_token", 50),
+        filters=tuple(filters),
+        activation=options.get("activation", "relu"),
+        highways=tensors.count("CNN_high_{}/W_carry"),
+    )
+    _expect(options, "n_highway", config.highways, tensors.where)
+    for k in range(config.highways):
+        old, new, width = f"CNN_high_{k}", f"encoder.characters.highways.{k}", config.width
+        # What bilm-tf calls "carry" is the gate that multiplies the transform.
+        parts = [tensors.get(f"{old}/W_{name}", width, width).T for name in ("transform", "carry")]
+        weights[f"{new}.weight"] = torch.cat(parts)
+        biases = [tensors.get(f"{old}/b_{name}", width) for name in ("transform", "carry")]
+        weights[f"{new}.bias"] = torch.cat(biases)
+    return config
+
+
+def _read_words(tensors: BilmTensors, width: int, weights: dict[str, Tensor]) -> WordConfig:
+    if "embedding" not in tensors:
+        raise CheckpointError(
+            f"{tensors.where}: neither char_embed nor embedding is there, so nothing says how "
+            "words enter the model"
+        )
+    table = tensors.get("embedding", None, width)
+    weights["encoder.words.embedding"] = table
+    return WordConfig(rows=len(table), dim=width)
+
+
+def to_bilm(
+    config: ModelConfig, weights: Mapping[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Translate from the canonical layout to ``options.json`` and HDF5 datasets.
+
+    Softmax and mixes have no place in that format and are left out.
+
+    Raises:
+        CheckpointError: The model has parts the format cannot hold.
+    """
+    if config.characters is not None and (
+        config.characters.alphabet != "bytes" or config.words is not None
+    ):
+        raise CheckpointError(
+            "the bilm-tf HDF5 layout holds byte characters or words as input, not Unicode "
+            "characters and not both; save this model in the native format"
+        )
+    if config.words is not None and config.input_projection:
+        raise CheckpointError(
+            "the bilm-tf HDF5 layout has no projection above a word table; "
+            "save this model in the native format"
+        )
+    datasets: dict[str, Tensor] = {}
+    options: dict[str, Any] = {"lstm": _lstm_options(config.lstm)}
+    if config.characters is not None:
+        options["char_cnn"] = _character_options(config.characters)
+        _write_characters(config.characters, weights, datasets)
+    else:
+        datasets["embedding"] = weights["encoder.words.embedding"]
+    if config.input_projection:
+        datasets["CNN_proj/W_proj"] = weights["encoder.projection.weight"].T
+        datasets["CNN_proj/b_proj"] = weights["encoder.projection.bias"]
+    if not config.lstm.backward:
+        options["bidirectional"] = False
+    for index, direction in enumerate(config.lstm.directions):
+        scope = f"RNN_{index}/RNN" if config.lstm.backward else "RNN"
+        for layer in range(config.lstm.layers):
+            old, new = (
+                f"lstm.{direction}_stack.{layer}",
+                f"{scope}/MultiRNNCell/Cell{layer}/LSTMCell",
+            )
+            _write_lstm(config.lstm, weights, old, new, datasets)
+    return options, {name: tensor.contiguous().numpy() for name, tensor in datasets.items()}
+
+
+def _lstm_options(config: LstmConfig) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "dim": config.cells,
+        "projection_dim": config.width,
+        "n_layers": config.layers,
+        "use_skip_connections": config.residual,
+    }
+    if config.cell_clip is not None:
+        options["cell_clip"] = config.cell_clip
+    if config.projection_clip is not None:
+        options["proj_clip"] = config.projection_clip
+    return options
+
+
+def _character_options(config: CharacterConfig) -> dict[str, Any]:
+    return {
+        "embedding": {"dim": config.dim},
+        "filters": [list(pair) for pair in config.filters],
+        "n_highway": config.highways,
+        "n_characters": BYTE_ROWS,  # what inference code asks for, though 261 rows are stored
+        "max_characters_per_token": config.max_characters,
+        "activation": config.activation,
+    }
+
+
+def _write_characters(
+    config: CharacterConfig, weights: Mapping[str, Tensor], datasets: dict[str, Tensor]
+) -> None:
+    datasets["char_embed"] = weights["encoder.characters.embedding"][1:]
+    for i in range(len(config.filters)):
+        old = f"encoder.characters.filters.{i}"
+        datasets[f"CNN/W_cnn_{i}"] = weights[f"{old}.weight"].permute(2, 1, 0)[None]
+        datasets[f"CNN/b_cnn_{i}"] = weights[f"{old}.bias"]
+    for k in range(config.highways):
+        old = f"encoder.characters.highways.{k}"
+        matrices = weights[f"{old}.weight"].chunk(2)
+        biases = weights[f"{old}.bias"].chunk(2)
+        for name, matrix, bias in zip(("transform", "carry"), matrices, biases, strict=True):
+            datasets[f"CNN_high_{k}/W_{name}"] = matrix.T
+            datasets[f"CNN_high_{k}/b_{name}"] = bias
+
+
+def _write_lstm(
+    config: LstmConfig,
+    weights: Mapping[str, Tensor],
+    old: str,
+    new: str,
+    datasets: dict[str, Tensor],
+) -> None:
+    both = torch.cat([weights[f"{old}.input_weight"], weights[f"{old}.state_weight"]], dim=1)
+    kernel = both.reshape(4, config.cells, 2 * config.width)[_GATES]  # (4, H, 2P)
+    datasets[f"{new}/W_0"] = kernel.permute(2, 0, 1).reshape(2 * config.width, 4 * config.cells)
+    bias = weights[f"{old}.bias"].reshape(4, config.cells)[_GATES].clone()
+    if config.forget_bias != _OTHER_FORGET_BIAS:
+        bias[2] += config.forget_bias - _OTHER_FORGET_BIAS
+    datasets[f"{new}/B"] = bias.reshape(-1)
+    if config.projection:
+        datasets[f"{new}/W_P_0"] = weights[f"{old}.projection"].T

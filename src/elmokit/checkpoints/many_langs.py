@@ -1,0 +1,133 @@
+"""ELMoForManyLangs folders: ``token_embedder.pkl``, ``encoder.pkl``, ``char.dic``, ``word.dic``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+from torch import Tensor
+
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.files import read_json
+from elmokit.checkpoints.torch_names import (
+    get,
+    load_tensors,
+    read_filters,
+    read_highways,
+    read_lstm,
+)
+from elmokit.config import CharacterConfig, ModelConfig, TextConfig, WordConfig
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.text.vocab import Vocabulary
+
+ENCODER_FILE = "encoder.pkl"
+EMBEDDER_FILE = "token_embedder.pkl"
+_TEXT = TextConfig(tokenizer="space", begin="<bos>", end="<eos>", unknown="<oov>")
+# Every released model was trained with these; the file that says so is rarely in the folder.
+_RELEASED: dict[str, Any] = {
+    "encoder": {"cell_clip": 3, "proj_clip": 3},
+    "token_embedder": {"activation": "relu", "max_characters_per_token": 50},
+}
+
+
+def read(folder: Path) -> Checkpoint:
+    """Read a model folder; sizes come from the tensors."""
+    settings = _architecture(folder)
+    embedder = load_tensors(folder / EMBEDDER_FILE)
+    encoder = load_tensors(folder / ENCODER_FILE)
+    where = str(folder / EMBEDDER_FILE)
+    try:
+        lstm, weights = read_lstm(encoder, "", str(folder / ENCODER_FILE), settings["encoder"])
+        characters, character_weights = _read_characters(
+            embedder, where, settings["token_embedder"]
+        )
+        weights |= character_weights
+        words: WordConfig | None = None
+        if "word_emb_layer.embedding.weight" in embedder:
+            table = get(embedder, "word_emb_layer.embedding.weight", where, 2)
+            weights["encoder.words.embedding"] = table
+            words = WordConfig(rows=len(table), dim=table.shape[1])
+        for name, dims in (("weight", 2), ("bias", 1)):
+            tensor = get(embedder, f"projection.{name}", where, dims)
+            weights[f"encoder.projection.{name}"] = tensor
+        config = ModelConfig(text=_TEXT, characters=characters, words=words, lstm=lstm)
+    except ConfigError as error:
+        raise CheckpointError(f"{where}: {error}") from None
+    symbols: tuple[str, ...] | None = None
+    if characters is not None:
+        symbols = tuple(_read_dictionary(folder / "char.dic", characters.rows))
+    vocabulary: Vocabulary | None = None
+    if words is not None:
+        vocabulary = Vocabulary(_read_dictionary(folder / "word.dic", words.rows), _TEXT)
+    return Checkpoint(
+        config, weights, "ELMoForManyLangs", str(folder), vocabulary=vocabulary, symbols=symbols
+    )
+
+
+def _read_characters(
+    tensors: Mapping[str, Tensor], where: str, options: Mapping[str, Any]
+) -> tuple[CharacterConfig | None, dict[str, Tensor]]:
+    if "char_emb_layer.embedding.weight" not in tensors:
+        return None, {}
+    table = get(tensors, "char_emb_layer.embedding.weight", where, 2)
+    filters, weights = read_filters(tensors, "convolutions.{}", where)
+    highways, highway_weights = read_highways(tensors, "highways._layers.{}", where)
+    weights |= highway_weights
+    weights["encoder.characters.embedding"] = table
+    config = CharacterConfig(
+        alphabet="unicode",
+        rows=len(table),
+        dim=table.shape[1],
+        max_characters=options.get("max_characters_per_token", 50),
+        filters=filters,
+        activation=options.get("activation", "relu"),
+        highways=highways,
+        swapped_markers=True,
+    )
+    return config, weights
+
+
+def _architecture(folder: Path) -> dict[str, Any]:
+    """The architecture file that config.json names, wherever its author kept it."""
+    settings = dict(_RELEASED)
+    config = folder / "config.json"
+    if not config.is_file():
+        return settings
+    named = read_json(config).get("config_path")
+    if not isinstance(named, str):
+        return settings
+    # The path is its author's; only the last part means anything here.
+    path = folder / PureWindowsPath(named).name
+    if path.is_file() and path != config:
+        given = read_json(path)
+        for part, values in _RELEASED.items():
+            if isinstance(given.get(part), dict):
+                settings[part] = {**values, **given[part]}
+    return settings
+
+
+def _read_dictionary(path: Path, rows: int) -> list[str]:
+    r"""Symbols by id from lines ``symbol<TAB>id``.
+
+    Lines end at ``\n`` alone and the last tab divides, because symbols may themselves be
+    separators of any kind. Ids that no line gives stay empty.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing: the model needs its dictionary")
+    symbols = [""] * rows
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not line:
+            continue
+        symbol, tab, position = line.removesuffix(b"\r").rpartition(b"\t")
+        try:
+            index = int(position)
+            text = symbol.decode("utf-8")
+        except ValueError:
+            index, text = -1, ""
+        if not tab or not 0 <= index < rows:
+            raise CheckpointError(
+                f"{path}, line {number}: expected a symbol, a tab and an id below {rows}"
+            )
+        symbols[index] = text
+    return symbols

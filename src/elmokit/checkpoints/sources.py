@@ -1,0 +1,214 @@
+"""Which format is this? Decided by what a file or folder holds, never by its name."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elmokit.checkpoints import allennlp_archive, bilm_hdf5, hub, many_langs, native, tf_checkpoint
+from elmokit.checkpoints.archives import unpacked
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.tf_bundle import latest_prefix
+from elmokit.errors import CheckpointError
+
+EMBEDDED = Path(__file__).parent.parent / "models"
+"""The models inside the package, a native folder each."""
+
+DEFAULT_MODEL = "test-tiny"
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Files a user names because they do not lie where they usually do."""
+
+    options: Path | None = None
+    vocabulary: Path | None = None
+
+
+@dataclass(frozen=True)
+class FolderLayout:
+    """A kind of model folder: how it is recognised and read."""
+
+    name: str
+    sign: str
+    """What must be in the folder, in words."""
+    matches: Callable[[Path], bool]
+    read: Callable[[Path, Extras], Checkpoint]
+
+
+def _hdf5_files(folder: Path) -> list[Path]:
+    """HDF5 files that may be weights, the likeliest first."""
+    files = [
+        path for path in folder.iterdir() if path.is_file() and _starts(path, bilm_hdf5.SIGNATURE)
+    ]
+    first = ("weights.hdf5", "model.hdf5")
+    return sorted(
+        files, key=lambda path: (path.name not in first, "weights" not in path.name, path.name)
+    )
+
+
+def _read_hdf5(folder: Path, extras: Extras) -> Checkpoint:
+    files = _hdf5_files(folder)
+    for path in files:
+        with bilm_hdf5.open_tensors(path) as tensors:
+            if "lstm/0/0/kernel" in tensors:
+                return bilm_hdf5.read(path, extras.options, extras.vocabulary)
+    names = ", ".join(path.name for path in files)
+    raise CheckpointError(f"{folder}: no LSTM weights in {names}")
+
+
+def _read_tf_folder(folder: Path, extras: Extras) -> Checkpoint:
+    prefix = latest_prefix(folder)
+    assert prefix is not None
+    return tf_checkpoint.read(prefix, extras.options, extras.vocabulary)
+
+
+def _read_archive_folder(folder: Path, extras: Extras) -> Checkpoint:
+    settings = folder / "config.json"
+    return allennlp_archive.read(
+        folder / allennlp_archive.WEIGHTS_FILE, settings if settings.is_file() else None
+    )
+
+
+FOLDER_LAYOUTS = (
+    FolderLayout(
+        "elmokit",
+        'config.json with "format": "elmokit", and model.safetensors',
+        native.is_native,
+        lambda folder, extras: native.read(folder),
+    ),
+    FolderLayout(
+        "ELMoForManyLangs",
+        "token_embedder.pkl and encoder.pkl",
+        lambda folder: (
+            (folder / many_langs.EMBEDDER_FILE).is_file()
+            and (folder / many_langs.ENCODER_FILE).is_file()
+        ),
+        lambda folder, extras: many_langs.read(folder),
+    ),
+    FolderLayout(
+        "AllenNLP archive",
+        "weights.th",
+        lambda folder: (folder / allennlp_archive.WEIGHTS_FILE).is_file(),
+        _read_archive_folder,
+    ),
+    FolderLayout(
+        "TF-Hub module",
+        "variables/variables.index",
+        lambda folder: (folder / "variables" / "variables.index").is_file(),
+        lambda folder, extras: tf_checkpoint.read_hub_module(folder),
+    ),
+    FolderLayout(
+        "TensorFlow checkpoint",
+        "*.index with *.data-00000-of-00001 and options.json",
+        lambda folder: any(folder.glob("*.index")),
+        _read_tf_folder,
+    ),
+    FolderLayout(
+        "bilm-tf HDF5",
+        "an HDF5 file with options.json",
+        lambda folder: bool(_hdf5_files(folder)),
+        _read_hdf5,
+    ),
+)
+
+
+def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
+    """Read a model from wherever it is.
+
+    Args:
+        source: None for the default model; else the name of an embedded model, a folder, a
+            weights file, an archive, a TensorFlow checkpoint's prefix, or ``hf:owner/name``.
+        extras: Files named by the user.
+
+    Raises:
+        CheckpointError: Nothing is there, it is of no known kind, or it is damaged.
+    """
+    if source is None:
+        source = DEFAULT_MODEL
+    if isinstance(source, str) and source.startswith(hub.PREFIX):
+        return replace(_read_path(hub.download(source), extras), source=source)
+    path = Path(source).expanduser()
+    if path.exists():
+        checkpoint = _read_path(path, extras)
+        return replace(checkpoint, source=str(path))
+    if path.with_name(path.name + ".index").is_file():
+        return tf_checkpoint.read(path, extras.options, extras.vocabulary)
+    if str(source) in embedded_models():
+        return replace(native.read(EMBEDDED / str(source)), source=str(source))
+    raise CheckpointError(
+        f"{source}: no such file or folder, no TensorFlow checkpoint of that prefix, and no "
+        f"embedded model (those are: {', '.join(embedded_models())})"
+    )
+
+
+def embedded_models() -> list[str]:
+    """Names of the models inside the package."""
+    return sorted(path.parent.name for path in EMBEDDED.glob("*/config.json"))
+
+
+def _read_path(path: Path, extras: Extras) -> Checkpoint:
+    return _read_folder(path, extras) if path.is_dir() else _read_file(path, extras)
+
+
+def _read_folder(folder: Path, extras: Extras) -> Checkpoint:
+    for layout in FOLDER_LAYOUTS:
+        if layout.matches(folder):
+            return layout.read(folder, extras)
+    looked_for = "\n".join(f"  {layout.name}: {layout.sign}" for layout in FOLDER_LAYOUTS)
+    raise CheckpointError(f"{folder}: no model found in this folder. Looked for:\n{looked_for}")
+
+
+def _read_file(path: Path, extras: Extras) -> Checkpoint:
+    if _starts(path, bilm_hdf5.SIGNATURE):
+        return bilm_hdf5.read(path, extras.options, extras.vocabulary)
+    if path.name.endswith(".index"):
+        prefix = path.with_name(path.name.removesuffix(".index"))
+        return tf_checkpoint.read(prefix, extras.options, extras.vocabulary)
+    if path.name in native.FILES and native.is_native(path.parent):
+        return native.read(path.parent)
+    if _is_torch_file(path):
+        return allennlp_archive.read(path)
+    if _is_archive(path):
+        with unpacked(path) as folder:
+            try:
+                return _read_folder(folder, extras)
+            except CheckpointError as error:  # the user knows the archive, not our folder
+                raise CheckpointError(str(error).replace(str(folder), str(path))) from None
+    raise CheckpointError(
+        f"{path}: neither HDF5, nor a zip or tar archive, nor a TensorFlow index, nor a file of "
+        "torch tensors (is it cut short, or a download page saved under that name?)"
+    )
+
+
+def _is_archive(path: Path) -> bool:
+    if zipfile.is_zipfile(path) or _starts(path, b"PK") or _starts(path, b"\x1f\x8b"):
+        return True  # whether it is whole is found out while unpacking
+    try:
+        return tarfile.is_tarfile(path)
+    except (OSError, EOFError):
+        return False
+
+
+def _is_torch_file(path: Path) -> bool:
+    """A pickle stream (old torch), or a zip with a pickle inside (new torch)."""
+    if _starts(path, b"\x80\x02"):
+        return True
+    if not zipfile.is_zipfile(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("/data.pkl") for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError):
+        return False
+
+
+def _starts(path: Path, signature: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(signature)) == signature
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
