@@ -1,0 +1,59 @@
+"""elmokit: load every published ELMo and give its exact vectors.
+
+Public names are resolved when they are first used, so that importing the package is quick and
+loads no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "load": "elmokit.vectors.elmo",
+    "Elmo": "elmokit.vectors.elmo",
+    "ElmoEmbedding": "elmokit.vectors.embedding",
+    "ScalarMix": "elmokit.model.scalar_mix",
+    "WordVectors": "elmokit.vectors.static_vectors",
+    "ModelConfig": "elmokit.config",
+    "ElmokitError": "elmokit.errors",
+    "ConfigError": "elmokit.errors",
+    "CheckpointError": "elmokit.errors",
+    "DataError": "elmokit.errors",
+}
+
+if TYPE_CHECKING:
+    from elmokit.config import ModelConfig
+    from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
+    from elmokit.model.scalar_mix import ScalarMix
+    from elmokit.vectors.elmo import Elmo, load
+    from elmokit.vectors.embedding import ElmoEmbedding
+    from elmokit.vectors.static_vectors import WordVectors
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "Elmo",
+    "ElmoEmbedding",
+    "ElmokitError",
+    "ModelConfig",
+    "ScalarMix",
+    "WordVectors",
+    "__version__",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,398 @@
+"""The `Elmo` class: sentences in, vectors out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from elmokit.checkpoints import bilm_hdf5, native
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
+from elmokit.config import ModelConfig
+from elmokit.errors import CheckpointError, ConfigError, DataError
+from elmokit.model.bilm import build
+from elmokit.model.bilstm import LayerState
+from elmokit.model.packing import Packing
+from elmokit.model.scalar_mix import ScalarMix
+from elmokit.text.batches import run_in_batches
+from elmokit.text.inputs import InputBuilder
+from elmokit.text.tokens import get_tokenizer
+from elmokit.text.vocab import read_vocabulary
+from elmokit.vectors.layers import LayerChoice, Layers, choose_layers
+from elmokit.vectors.pooling import Pool, check_pool, pool_tokens
+from elmokit.vectors.states import STATES, CarriedState, State, repeat_row
+from elmokit.vectors.word_cache import DEFAULT_WORDS, WordCache
+
+Sentence = str | Sequence[str]
+"""A sentence as text, which is tokenised, or as its tokens."""
+
+BATCH_TOKENS = 4096
+WARM_UP_PASSES = 16
+"""Empty sentences read in a row before ``state="warm"`` starts; by then the state has settled."""
+
+
+def load(
+    source: str | Path | None = None,
+    *,
+    tokenizer: str | None = None,
+    options: str | Path | None = None,
+    vocabulary: str | Path | None = None,
+    softmax: str | Path | bool = True,
+    token_vectors: str | Path | None = None,
+    device: str | torch.device = "cpu",
+    cache_words: int = DEFAULT_WORDS,
+) -> Elmo:
+    """Load any published ELMo.
+
+    Args:
+        source: Name of an embedded model, a folder, a weights file, a zip or tar archive, the
+            prefix of a TensorFlow checkpoint, or ``hf:owner/name``; the embedded default model
+            when left out. What it is, is found out by looking inside.
+        tokenizer: How text given as a string is split, instead of what the model says.
+        options: Where ``options.json`` is, when it is not beside the weights.
+        vocabulary: Where the word list is, when it is not beside the weights.
+        softmax: An HDF5 file with the softmax, which joins the model; False leaves out the
+            softmax that the source holds.
+        token_vectors: An HDF5 file with token vectors for the words of the vocabulary, used
+            instead of the character CNN for these words.
+        device: Where to run.
+        cache_words: The most words whose token vectors are kept between calls.
+
+    Raises:
+        CheckpointError: The source cannot be read; the message names the file and the field.
+    """
+    if source is None and DEFAULT_MODEL.startswith("test-"):
+        warnings.warn(
+            f"elmokit.load(): the embedded model {DEFAULT_MODEL!r} is a tiny test model. It "
+            "shows how things work; its vectors mean little. Give the path of a real model.",
+            stacklevel=2,
+        )
+    extras = Extras(_path(options), _path(vocabulary))
+    checkpoint = read_source(source, extras)
+    if softmax is False:
+        checkpoint = checkpoint.without_softmax()
+    elif softmax is not True:
+        checkpoint = bilm_hdf5.join_softmax(checkpoint, Path(softmax))
+    if extras.vocabulary is not None and checkpoint.config.words is None:
+        words = read_vocabulary(extras.vocabulary, checkpoint.config.text)
+        checkpoint = replace(checkpoint, vocabulary=words)
+    elmo = Elmo(checkpoint, tokenizer=tokenizer, device=device, cache_words=cache_words)
+    if token_vectors is not None:
+        elmo.use_token_vectors(Path(token_vectors))
+    return elmo
+
+
+class Elmo:
+    """A loaded model.
+
+    Args:
+        checkpoint: The model's config, weights and word lists.
+        tokenizer: Name of a tokeniser that replaces the model's own.
+        device: Where to run.
+        cache_words: The most words whose token vectors are kept between calls.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        tokenizer: str | None = None,
+        device: str | torch.device = "cpu",
+        cache_words: int = DEFAULT_WORDS,
+    ) -> None:
+        config = checkpoint.config
+        if tokenizer is not None:
+            config = replace(config, text=replace(config.text, tokenizer=tokenizer))
+            checkpoint = replace(checkpoint, config=config)
+        softmax, vocabulary = config.softmax, checkpoint.vocabulary
+        if softmax is not None and vocabulary is not None and len(vocabulary) != softmax.words:
+            raise CheckpointError(
+                f"{checkpoint.source}: the vocabulary has {len(vocabulary)} words, the softmax "
+                f"{softmax.words}: they belong to different models"
+            )
+        self.config: ModelConfig = config
+        self.vocabulary = vocabulary
+        self._checkpoint = checkpoint
+        self._inputs = InputBuilder(config, vocabulary, checkpoint.symbols)
+        self.bilm = build(config, checkpoint.weights, checkpoint.source).to(device)
+        self._cache = WordCache(self._encode_words, cache_words)
+        self._carried = CarriedState(self.bilm)
+        self._warm: list[LayerState] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Elmo({self._checkpoint.source!r}, {self._checkpoint.kind}, dim={self.dim}, "
+            f"layers={self.layers}, tokenizer={self.config.text.tokenizer!r})"
+        )
+
+    @property
+    def dim(self) -> int:
+        """Width of a vector, 2P."""
+        return self.config.dim
+
+    @property
+    def layers(self) -> int:
+        """Number of layers, L + 1: token vectors and every LSTM layer."""
+        return self.config.layers
+
+    @property
+    def kind(self) -> str:
+        """The format the model was read from."""
+        return self._checkpoint.kind
+
+    @property
+    def source(self) -> str:
+        """Where the model was read from."""
+        return self._checkpoint.source
+
+    @property
+    def card(self) -> str | None:
+        """The model card, when there is one."""
+        return self._checkpoint.card
+
+    @property
+    def mixes(self) -> list[ScalarMix]:
+        """The mixes stored with a fine-tuned model; ``layers="mix"`` is the first."""
+        return [mix for mix in self.bilm.mixes if isinstance(mix, ScalarMix)]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        return self.bilm.device
+
+    def to(self, device: str | torch.device) -> Elmo:
+        """Move the model; caches and carried state start anew."""
+        self.bilm.to(device)
+        self.forget()
+        return self
+
+    def forget(self) -> None:
+        """Drop everything computed from the weights: call it after they were changed or moved."""
+        self._cache.clear()
+        self._warm = None
+        self.reset_state()
+
+    def tokenize(self, text: str) -> list[str]:
+        """Split text with the model's tokeniser."""
+        # Looked up when text arrives: tokens need no tokeniser, nor the package behind it.
+        return get_tokenizer(self.config.text.tokenizer).tokenize(text)
+
+    def encode(
+        self,
+        sentences: str | Iterable[Sentence],
+        *,
+        layers: Layers = "mean",
+        pool: Pool | None = None,
+        state: State = "fresh",
+        output: Literal["numpy", "torch"] = "numpy",
+        batch_tokens: int = BATCH_TOKENS,
+        progress: bool = True,
+    ) -> Any:
+        """Give every token its vector.
+
+        Args:
+            sentences: One sentence as text, or many, each as text or as a list of tokens.
+            layers: ``"mean"``, ``"top"``, ``"all"``, ``"mix"``, a layer's number, one weight
+                per layer (used as they are), or a `ScalarMix`.
+            pool: ``"mean"`` or ``"max"`` over the tokens gives one vector a sentence.
+            state: ``"fresh"``: every sentence starts from blank memory, so its vectors depend
+                on nothing else. ``"warm"``: every sentence starts from the same warmed-up
+                memory. ``"carry"``: this call is one batch, and its row r goes on where row r
+                of the call before ended, as the original code always did.
+            output: Arrays of numpy, or tensors of torch on the model's device.
+            batch_tokens: The most tokens run together.
+            progress: Show a progress bar on a terminal when it takes long.
+
+        Returns:
+            For one text (T, D), or (L + 1, T, D) with all layers, or (D,) pooled; for many, a
+            list of these in the same order. A sentence without tokens has T = 0, and its pooled
+            vector is zeros.
+        """
+        single = isinstance(sentences, str)
+        batch: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
+        stream = self.encode_stream(
+            batch, layers=layers, pool=pool, state=state, output=output, batch_tokens=batch_tokens
+        )
+        if progress and len(batch) > 1:
+            from tqdm.auto import tqdm
+
+            # `delay` keeps short work silent, `disable=None` keeps files and pipes clean.
+            stream = tqdm(stream, total=len(batch), unit="sentence", delay=2, disable=None)
+        results = list(stream)
+        return results[0] if single else results
+
+    def encode_stream(
+        self,
+        sentences: Iterable[Sentence],
+        *,
+        layers: Layers = "mean",
+        pool: Pool | None = None,
+        state: State = "fresh",
+        output: Literal["numpy", "torch"] = "numpy",
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> Iterator[Any]:
+        """Like `encode` for a stream of any length: results come in order, memory is bounded.
+
+        With ``state="carry"`` the whole stream is one batch, as in `encode`.
+        """
+        choice = choose_layers(layers, self.layers, self.mixes)
+        check_pool(pool)
+        _check_choice("state", state, STATES)
+        _check_choice("output", output, ("numpy", "torch"))
+        if not isinstance(batch_tokens, int) or batch_tokens < 1:
+            raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
+        tokens = (self.tokens(sentence, i) for i, sentence in enumerate(sentences))
+
+        def run(batch: list[list[str]]) -> list[Any]:
+            return self._run(batch, choice, pool, state, output)
+
+        if state == "carry":
+            whole = list(tokens)
+            return iter(run(whole) if whole else [])
+        return run_in_batches(tokens, lambda words: len(words) + 2, run, batch_tokens)
+
+    def reset_state(self) -> None:
+        """Blank the memory that ``state="carry"`` keeps between calls."""
+        self._carried = CarriedState(self.bilm)
+
+    def warm_up(self, sentences: Iterable[Sentence] = ("",) * WARM_UP_PASSES) -> None:
+        """Set where ``state="warm"`` starts: the memory after reading these sentences in a row.
+
+        Without sentences of your own, empty ones are read until the memory has settled.
+        """
+        states = self.bilm.zero_states(1)
+        with torch.no_grad():
+            for number, sentence in enumerate(sentences):
+                tokens, packing, _ = self.embed_tokens([self.tokens(sentence, number)])
+                states = [out.state for out in self.bilm.layers(tokens, packing, states)][1:]
+        self._warm = states
+
+    def use_token_vectors(self, path: Path) -> None:
+        """Take token vectors of the vocabulary's words from a file instead of the CNN."""
+        if self.vocabulary is None:
+            raise CheckpointError(f"{path}: give the vocabulary that its rows belong to")
+        table = bilm_hdf5.read_token_vectors(path, self.config.lstm.width)
+        if len(table) != len(self.vocabulary):
+            raise CheckpointError(
+                f"{path}: {len(table)} token vectors for {len(self.vocabulary)} words"
+            )
+        self._cache.fix(self.vocabulary.words, torch.from_numpy(table).to(self.device))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model in elmokit's own format: config, safetensors, word lists, card."""
+        native.write(self.checkpoint(), Path(folder))
+
+    def export(self, path: str | Path, format: Literal["hdf5"] = "hdf5") -> None:
+        """Write the model for other tools: HDF5 weights with ``options.json`` beside them."""
+        _check_choice("format", format, ("hdf5",))
+        bilm_hdf5.write(self.checkpoint(), Path(path))
+
+    def checkpoint(self) -> Checkpoint:
+        """The model with its present weights, ready to be written."""
+        weights = {name: t.detach().cpu() for name, t in self.bilm.state_dict().items()}
+        return replace(self._checkpoint, weights=weights)
+
+    def embed_tokens(
+        self, batch: Sequence[Sequence[str]], *, use_cache: bool = True
+    ) -> tuple[Tensor, Packing, list[int]]:
+        """The first stage for a batch: token vectors with the sentence markers around.
+
+        Args:
+            batch: Tokens of each sentence.
+            use_cache: Look words up in the cache; not while the encoder itself learns.
+
+        Returns:
+            The flat batch (N, P), its packing, and each sentence's length with markers.
+        """
+        begin, end = self.config.text.begin, self.config.text.end
+        flat = list(chain.from_iterable((begin, *tokens, end) for tokens in batch))
+        lengths = [len(tokens) + 2 for tokens in batch]
+        distinct = {word: i for i, word in enumerate(dict.fromkeys(flat))}
+        words = list(distinct)
+        vectors = self._cache.vectors(words) if use_cache else self._encode_words(words)
+        places = torch.tensor([distinct[word] for word in flat], device=self.device)
+        return vectors.index_select(0, places), Packing(lengths, self.device), lengths
+
+    def _encode_words(self, words: Sequence[str]) -> Tensor:
+        # Words of similar length share a pass through the CNN, so that short ones need few
+        # columns.
+        order = sorted(range(len(words)), key=lambda i: len(words[i]))
+        pieces = [
+            self.bilm.encoder(self._inputs([words[i] for i in order[start : start + CNN_BATCH]]))
+            for start in range(0, len(order), CNN_BATCH)
+        ]
+        inverse = torch.empty(len(order), dtype=torch.long)
+        inverse[torch.tensor(order)] = torch.arange(len(order))
+        return torch.cat(pieces).index_select(0, inverse.to(self.device))
+
+    def tokens(self, sentence: Sentence, number: int) -> list[str]:
+        """The sentence's tokens; `number` names it when it is no sentence."""
+        if isinstance(sentence, str):
+            return self.tokenize(sentence)
+        if isinstance(sentence, Sequence) and all(isinstance(token, str) for token in sentence):
+            return list(sentence)
+        raise DataError(
+            f"sentence {number}: expected a text or a list of tokens, found {sentence!r:.80}"
+        )
+
+    def _run(
+        self,
+        batch: list[list[str]],
+        choice: LayerChoice,
+        pool: Pool | None,
+        state: State,
+        output: Literal["numpy", "torch"],
+    ) -> list[Any]:
+        """One batch through the whole machine."""
+        with torch.no_grad():
+            tokens, packing, lengths = self.embed_tokens(batch)
+            outputs = self.bilm.layers(tokens, packing, self._start(state, len(batch)))
+            ends: list[LayerState] = []
+
+            def vectors() -> Iterator[Tensor]:
+                for number, layer in enumerate(outputs, start=1):
+                    if number > 1:
+                        ends.append(layer.state)
+                    yield layer.vectors
+                    if number == choice.needed and state != "carry":
+                        return
+
+            combined = choice.combine(vectors(), lengths)  # (N, D) or (L + 1, N, D)
+            if state == "carry":
+                self._carried.store(ends)
+            results = [part[..., 1:-1, :] for part in combined.split(lengths, dim=-2)]
+            if pool is not None:
+                results = [pool_tokens(part, pool) for part in results]
+            elif len(results) > 1:  # a view would keep the whole batch alive
+                results = [part.clone() for part in results]
+        return [part.cpu().numpy() for part in results] if output == "numpy" else results
+
+    def _start(self, state: State, rows: int) -> list[LayerState]:
+        if state == "carry":
+            return self._carried.start(rows)
+        if state == "fresh":
+            return self.bilm.zero_states(rows)
+        if self._warm is None:
+            self.warm_up()
+        assert self._warm is not None
+        return repeat_row(self._warm, rows)
+
+
+CNN_BATCH = 512
+"""Words that pass the character CNN together, which bounds its memory."""
+
+
+def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name}={value!r}: use {' or '.join(map(repr, choices))}")
+
+
+def _path(value: str | Path | None) -> Path | None:
+    return None if value is None else Path(value)

@@ -1,0 +1,127 @@
+"""ELMo as a layer of your own PyTorch model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from elmokit.errors import ConfigError
+from elmokit.model.scalar_mix import ScalarMix
+from elmokit.vectors.elmo import Elmo, Sentence, load
+from elmokit.vectors.static_vectors import WordVectors
+
+
+class Embedded(NamedTuple):
+    """A batch of sentences as padded tensors."""
+
+    vectors: Tensor | list[Tensor]
+    """(B, T, D), zeros beyond a sentence's end; a list of them when there are several outputs."""
+    mask: Tensor
+    """(B, T), true where a token is."""
+
+
+class ElmoEmbedding(nn.Module):
+    """Sentences to vectors with a learned mix of layers.
+
+    A frozen biLM is not part of the module's parameters: checkpoints of your model hold the mix
+    and the projection alone.
+
+    Args:
+        source: A model that `elmokit.load` understands, or a loaded `Elmo`.
+        outputs: How many different mixes to learn, for use at several places of a model.
+        dropout: Share of the vectors' elements set to zero in training.
+        layer_norm: Normalise each layer over the batch's tokens before it is weighed.
+        fine_tune: Train the biLM as well.
+        static: Static word vectors (or their file), put in front: [x_k ; ELMo_k].
+        projection: Bring the vectors to this width.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | Elmo | None = None,
+        *,
+        outputs: int = 1,
+        dropout: float = 0.5,
+        layer_norm: bool = False,
+        fine_tune: bool = False,
+        static: WordVectors | str | Path | None = None,
+        projection: int | None = None,
+    ) -> None:
+        super().__init__()
+        if outputs < 1:
+            raise ConfigError(f"outputs={outputs}: at least one is needed")
+        self.elmo = source if isinstance(source, Elmo) else load(source, softmax=False)
+        self.fine_tune = fine_tune
+        if fine_tune:
+            self.bilm = self.elmo.bilm.requires_grad_(True)
+            for unused in (self.bilm.softmax, self.bilm.mixes):  # no gradient reaches these
+                if unused is not None:
+                    unused.requires_grad_(False)
+        self.mixes = nn.ModuleList(
+            ScalarMix(self.elmo.layers, layer_norm=layer_norm) for _ in range(outputs)
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.static = WordVectors.load(static) if isinstance(static, str | Path) else static
+        width = self.elmo.dim + (self.static.dim if self.static is not None else 0)
+        self.projection = nn.Linear(width, projection) if projection is not None else None
+        self.dim = projection if projection is not None else width
+
+    def forward(self, sentences: Sequence[Sentence]) -> Embedded:
+        """Embed a batch.
+
+        Args:
+            sentences: Texts or lists of tokens.
+
+        Returns:
+            The vectors and their mask.
+        """
+        batch = [self.elmo.tokens(sentence, i) for i, sentence in enumerate(sentences)]
+        with nullcontext() if self.fine_tune else torch.no_grad():
+            tokens, packing, lengths = self.elmo.embed_tokens(batch, use_cache=not self.fine_tune)
+            states = self.elmo.bilm.zero_states(len(batch))
+            layers = [out.vectors for out in self.elmo.bilm.layers(tokens, packing, states)]
+            inner = _inner_places(lengths, tokens.device)
+            layers = [layer.index_select(0, inner) for layer in layers]  # without markers
+        sizes = [len(tokens) for tokens in batch]
+        static = self._static_vectors(batch)
+        vectors = []
+        for mix in self.mixes:
+            flat = self.dropout(mix(layers))  # (N, D)
+            if static is not None:
+                flat = torch.cat([static, flat], dim=1)
+            if self.projection is not None:
+                flat = self.projection(flat)
+            vectors.append(pad_sequence(list(flat.split(sizes)), batch_first=True))  # (B, T, D)
+        size = torch.tensor(sizes, device=tokens.device)
+        mask = torch.arange(max(sizes), device=tokens.device)[None, :] < size[:, None]  # (B, T)
+        return Embedded(vectors[0] if len(vectors) == 1 else vectors, mask)
+
+    def _static_vectors(self, batch: Sequence[Sequence[str]]) -> Tensor | None:
+        if self.static is None:
+            return None
+        rows = self.static.lookup([token for tokens in batch for token in tokens])
+        return torch.from_numpy(rows).to(self.elmo.device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ElmoEmbedding:
+        """Let a frozen biLM follow when the module moves to another device."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if not self.fine_tune:
+            self.elmo.bilm._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.elmo.forget()
+        return self
+
+
+def _inner_places(lengths: Sequence[int], device: torch.device) -> Tensor:
+    """Where the real tokens of a flat batch stand."""
+    places = []
+    first = 0
+    for length in lengths:
+        places.append(torch.arange(first + 1, first + length - 1))
+        first += length
+    return torch.cat(places).to(device)

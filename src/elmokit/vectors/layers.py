@@ -1,0 +1,110 @@
+"""Which layers a user wants, and how they become one vector a token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elmokit.errors import ConfigError
+from elmokit.model.scalar_mix import ScalarMix, normalise
+
+Layers = str | int | Sequence[float] | ScalarMix
+"""``"all"``, ``"mean"``, ``"top"``, ``"mix"``, a layer's number, weights, or a `ScalarMix`."""
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """A weighted sum of layers, or all of them stacked."""
+
+    count: int
+    """How many layers the model exposes."""
+    weights: tuple[float, ...] | None
+    """Each layer's weight; None stacks all layers."""
+    layer_norm: bool = False
+    """Normalise each layer over the sentence's own tokens before weighing."""
+
+    @property
+    def needed(self) -> int:
+        """How many layers must be computed, counted from the lowest."""
+        if self.weights is None:
+            return self.count
+        return max((i + 1 for i, weight in enumerate(self.weights) if weight), default=1)
+
+    def combine(self, layers: Iterable[Tensor], lengths: Sequence[int]) -> Tensor:
+        """Reduce the layers of a flat batch as they are computed.
+
+        Args:
+            layers: The layers in order, each (N, D), at least `needed` of them.
+            lengths: Tokens of each sentence, markers included.
+
+        Returns:
+            (N, D), or (count, N, D) when all layers are wanted.
+        """
+        result: Tensor | None = None
+        for number, layer in enumerate(layers):
+            if result is None:
+                shape = layer.shape if self.weights else (self.count, *layer.shape)
+                result = layer.new_zeros(shape)
+            if self.weights is None:
+                result[number] = layer
+            elif self.weights[number]:
+                part = _normalise_sentences(layer, lengths) if self.layer_norm else layer
+                result.add_(part, alpha=self.weights[number])
+        assert result is not None
+        return result
+
+
+def choose_layers(layers: Layers, count: int, mixes: Sequence[ScalarMix]) -> LayerChoice:
+    """Make sense of the ``layers`` argument.
+
+    Args:
+        layers: What the user wrote.
+        count: How many layers the model exposes.
+        mixes: The mixes stored with the model.
+    """
+    if layers == "all":
+        return LayerChoice(count, None)
+    if layers == "mean":
+        return LayerChoice(count, (1.0 / count,) * count)
+    if layers == "top":
+        layers = count - 1
+    if layers == "mix":
+        if not mixes:
+            raise ConfigError(
+                "layers='mix': no mix is stored with this model; use 'mean', or give a "
+                "ScalarMix or a list of weights"
+            )
+        layers = mixes[0]
+    if isinstance(layers, ScalarMix):
+        if layers.layers != count:
+            raise ConfigError(
+                f"layers: the mix is for {layers.layers} layers, the model has {count}"
+            )
+        with torch.no_grad():
+            weights = (layers.gamma * layers.shares()).tolist()
+        return LayerChoice(count, tuple(weights), layers.layer_norm)
+    if isinstance(layers, int) and not isinstance(layers, bool):
+        if not -count <= layers < count:
+            raise ConfigError(f"layers={layers}: the model has layers 0 to {count - 1}")
+        return LayerChoice(count, tuple(float(i == layers % count) for i in range(count)))
+    if isinstance(layers, Sequence) and not isinstance(layers, str):
+        weights = [float(weight) for weight in layers]
+        if len(weights) != count:
+            raise ConfigError(f"layers: {len(weights)} weights given, the model has {count} layers")
+        return LayerChoice(count, tuple(weights))
+    raise ConfigError(
+        f"layers={layers!r}: use 'all', 'mean', 'top', 'mix', a number from 0 to {count - 1}, "
+        "a list of weights or a ScalarMix"
+    )
+
+
+def _normalise_sentences(layer: Tensor, lengths: Sequence[int]) -> Tensor:
+    """Layer norm sentence by sentence, over real tokens, so that batch mates have no say."""
+    parts = []
+    for sentence in layer.split(list(lengths)):
+        inner = sentence[1:-1]
+        parts += [sentence[:1], normalise(inner) if len(inner) else inner, sentence[-1:]]
+    return torch.cat(parts)

@@ -1,0 +1,68 @@
+"""Where the LSTMs start: blank, warmed up, or where the call before ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from elmokit.kernels import LstmState
+from elmokit.model.bilm import BiLM
+from elmokit.model.bilstm import LayerState
+
+State = Literal["fresh", "warm", "carry"]
+STATES: tuple[str, ...] = ("fresh", "warm", "carry")
+
+
+def first_rows(states: Sequence[LayerState], rows: int) -> list[LayerState]:
+    """Each layer's first rows."""
+    return [
+        {name: LstmState(*(part[:rows] for part in state)) for name, state in layer.items()}
+        for layer in states
+    ]
+
+
+def repeat_row(states: Sequence[LayerState], rows: int) -> list[LayerState]:
+    """Give every one of `rows` sentences the state of the only row."""
+    return [
+        {
+            name: LstmState(*(part.expand(rows, -1) for part in state))
+            for name, state in layer.items()
+        }
+        for layer in states
+    ]
+
+
+class CarriedState:
+    """The memory of the old code: row r of a batch goes on from row r of the batch before.
+
+    It grows with blank rows to the largest batch seen; rows beyond a smaller batch stay as they
+    were.
+    """
+
+    def __init__(self, model: BiLM) -> None:
+        self._model = model
+        self._states = model.zero_states(0)
+
+    def start(self, rows: int) -> list[LayerState]:
+        """The starting state of a batch."""
+        blank = self._model.zero_states(rows)
+        self._states = [
+            {name: LstmState(*map(_fill, old[name], new[name])) for name in new}
+            for old, new in zip(self._states, blank, strict=True)
+        ]
+        return first_rows(self._states, rows)
+
+    def store(self, states: Sequence[LayerState]) -> None:
+        """Take over the states in which a batch ended."""
+        self._states = [
+            {name: LstmState(*map(_fill, new[name], old[name])) for name in new}
+            for old, new in zip(self._states, states, strict=True)
+        ]
+
+
+def _fill(rows: Tensor, more: Tensor) -> Tensor:
+    """The rows, and from `more` those that stand after them."""
+    return torch.cat([rows, more[len(rows) :]])

@@ -1,0 +1,94 @@
+"""Token vectors of words seen before: a word's vector depends on its spelling alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+DEFAULT_WORDS = 32_768
+
+
+class WordCache:
+    """A bounded store of token vectors in front of the character CNN.
+
+    When it is full, the words that were not used for longest make room.
+
+    Args:
+        encode: Gives the vectors of words that are not stored: (n, P).
+        capacity: The most words kept between calls; 0 keeps none.
+    """
+
+    def __init__(
+        self, encode: Callable[[Sequence[str]], Tensor], capacity: int = DEFAULT_WORDS
+    ) -> None:
+        self._encode = encode
+        self.capacity = capacity
+        self._rows: dict[str, int] = {}  # least recently used first
+        self._table: Tensor | None = None
+        self._fixed: Mapping[str, int] = {}
+        self._fixed_table: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def fix(self, words: Sequence[str], vectors: Tensor) -> None:
+        """Use given vectors for these words, always; other words are still encoded."""
+        self._fixed = {word: row for row, word in enumerate(words)}
+        self._fixed_table = vectors
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the words kept so far."""
+        self._rows.clear()
+        self._table = None
+
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        """Token vectors of distinct words, in order: (N, P)."""
+        fixed = [i for i, word in enumerate(words) if word in self._fixed]
+        kept = [i for i, w in enumerate(words) if w in self._rows and w not in self._fixed]
+        known = {*fixed, *kept}
+        missing = [i for i in range(len(words)) if i not in known]
+        parts: list[Tensor] = []
+        if fixed:
+            assert self._fixed_table is not None
+            parts.append(self._fixed_table[[self._fixed[words[i]] for i in fixed]])
+        if kept:
+            assert self._table is not None
+            rows = [self._rows.pop(words[i]) for i in kept]
+            self._rows.update(zip((words[i] for i in kept), rows, strict=True))
+            parts.append(self._table[rows])
+        if missing:
+            fresh = self._encode([words[i] for i in missing])
+            self._keep([words[i] for i in missing], fresh)
+            parts.append(fresh)
+        if len(parts) == 1:
+            return parts[0]
+        places = torch.tensor([*fixed, *kept, *missing], device=parts[0].device)
+        joined = torch.cat(parts)
+        return torch.empty_like(joined).index_copy_(0, places, joined)
+
+    def _keep(self, words: list[str], vectors: Tensor) -> None:
+        """Store new words, in the place of the oldest where there is no room."""
+        words, vectors = words[: self.capacity], vectors[: self.capacity]
+        if not words:
+            return
+        self._grow(len(self._rows) + len(words), vectors)
+        assert self._table is not None
+        free = list(range(len(self._rows), min(self.capacity, len(self._rows) + len(words))))
+        oldest = iter(list(self._rows))
+        while len(free) < len(words):
+            free.append(self._rows.pop(next(oldest)))
+        self._table[free] = vectors
+        self._rows.update(zip(words, free, strict=True))
+
+    def _grow(self, rows: int, like: Tensor) -> None:
+        """Make room by doubling, never beyond the capacity."""
+        have = 0 if self._table is None else len(self._table)
+        if have >= min(rows, self.capacity):
+            return
+        table = like.new_empty(min(self.capacity, max(rows, 2 * have, 1024)), like.shape[1])
+        if self._table is not None:
+            table[:have] = self._table
+        self._table = table
