@@ -1,8 +1,9 @@
 """AllenNLP archives (``model.tar.gz``) and weight files (``.th``) of task models with ELMo.
 
-The archive holds the ELMo weights, fine-tuned or not, and the scalar mixes the task learned. It
-does not hold ELMo's options, so what tensors cannot tell is taken from the published models:
-clips of 3, relu, 50 characters, residual connections.
+The archive holds the ELMo weights, fine-tuned or not, and the scalar mixes the task learned.
+ELMo's options are in it only when the archive was made by AllenNLP 0.9 or older (the original
+weights then lie beside them, which are not the fine-tuned ones). Otherwise what tensors cannot
+tell is taken from the published models: clips of 3, relu, 50 characters.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elmokit.checkpoints.bilm_names import option_table
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.files import read_json
+from elmokit.checkpoints.json_files import read_json
 from elmokit.checkpoints.torch_names import (
     count,
     get,
@@ -28,23 +30,29 @@ from elmokit.errors import CheckpointError, ConfigError
 
 WEIGHTS_FILE = "weights.th"
 _CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"
-_PUBLISHED_CLIPS = {"cell_clip": 3.0, "proj_clip": 3.0}
+_PUBLISHED_OPTIONS: dict[str, Any] = {"lstm": {"cell_clip": 3.0, "proj_clip": 3.0}}
 
 
-def read(path: Path, settings: Path | None = None) -> Checkpoint:
+def read(path: Path, settings: Path | None = None, options: Path | None = None) -> Checkpoint:
     """Read the ELMo inside a task model.
 
     Args:
         path: The weights file.
         settings: The archive's ``config.json``, which says whether the mix normalises layers.
+        options: ELMo's ``options.json``, where it is known.
     """
+    given = read_json(options) if options is not None else _PUBLISHED_OPTIONS
+    character_options = option_table(given, "char_cnn", str(options))
     tensors = load_tensors(path)
     where = str(path)
     prefix = _find_prefix(tensors, where)
     encoder = f"{prefix}_elmo_lstm._token_embedder."
     try:
         lstm, weights = read_lstm(
-            tensors, f"{prefix}_elmo_lstm._elmo_lstm.", where, _PUBLISHED_CLIPS
+            tensors,
+            f"{prefix}_elmo_lstm._elmo_lstm.",
+            where,
+            option_table(given, "lstm", str(options)),
         )
         table = get(tensors, f"{encoder}_char_embedding_weights", where, 2)
         filters, filter_weights = read_filters(tensors, encoder + "char_conv_{}", where)
@@ -56,7 +64,12 @@ def read(path: Path, settings: Path | None = None) -> Checkpoint:
         )
         weights["encoder.projection.bias"] = get(tensors, f"{encoder}_projection.bias", where, 1)
         characters = CharacterConfig(
-            rows=len(table), dim=table.shape[1], filters=filters, highways=highways
+            rows=len(table),
+            dim=table.shape[1],
+            max_characters=character_options.get("max_characters_per_token", 50),
+            filters=filters,
+            activation=character_options.get("activation", "relu"),
+            highways=highways,
         )
         mixes = count(tensors, f"{prefix}scalar_mix_{{}}.gamma")
         for k in range(mixes):

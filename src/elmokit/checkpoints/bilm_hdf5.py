@@ -13,9 +13,10 @@ import numpy as np
 
 from elmokit.checkpoints.bilm_names import Array, BilmTensors, from_bilm, read_softmax, to_bilm
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.files import read_json, replaced_file
+from elmokit.checkpoints.json_files import read_json
 from elmokit.errors import CheckpointError
 from elmokit.text.vocab import Vocabulary, read_vocabulary
+from elmokit.whole_file import create_hdf5, whole_file
 
 if TYPE_CHECKING:
     import h5py
@@ -71,16 +72,15 @@ def write(checkpoint: Checkpoint, path: Path) -> None:
 
     The vocabulary goes to ``vocab.txt`` beside them when the model has one.
     """
-    import h5py
-
     options, datasets = to_bilm(checkpoint.config, checkpoint.weights)
-    with replaced_file(path) as temporary, h5py.File(temporary, "w") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as temporary, create_hdf5(temporary) as file:
         for name, array in datasets.items():
             file.create_dataset(name, data=array)
-    with replaced_file(options_path(path)) as temporary:
+    with whole_file(options_path(path)) as temporary:
         temporary.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
     if checkpoint.vocabulary is not None:
-        with replaced_file(path.parent / "vocab.txt") as temporary:
+        with whole_file(path.parent / "vocab.txt") as temporary:
             temporary.write_bytes(checkpoint.vocabulary.dump())
 
 

@@ -118,12 +118,12 @@ def from_bilm(
     """
     weights: dict[str, Tensor] = {}
     try:
-        lstm = _read_lstm(tensors, _table(options, "lstm", tensors.where), weights)
+        lstm = _read_lstm(tensors, option_table(options, "lstm", tensors.where), weights)
         characters: CharacterConfig | None = None
         words: WordConfig | None = None
         if "char_embed" in tensors:
             characters = _read_characters(
-                tensors, _table(options, "char_cnn", tensors.where), weights
+                tensors, option_table(options, "char_cnn", tensors.where), weights
             )
         else:
             words = _read_words(tensors, lstm.width, weights)
@@ -159,7 +159,8 @@ def read_softmax(
     return replace(config, softmax=SoftmaxConfig(words=len(bias), tied=tied))
 
 
-def _table(options: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+def option_table(options: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    """The part ``lstm`` or ``char_cnn`` of bilm-tf's options; empty when left out."""
     value = options.get(name, {})
     if not isinstance(value, Mapping):
         raise CheckpointError(f"{where}: the option {name!r} is {value!r}, expected a table")

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.files import read_json
+from elmokit.checkpoints.json_files import read_json
 from elmokit.checkpoints.torch_names import (
     get,
     load_tensors,

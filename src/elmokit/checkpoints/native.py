@@ -23,7 +23,7 @@ from torch import Tensor
 
 from elmokit import __version__
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.files import read_json
+from elmokit.checkpoints.json_files import read_json
 from elmokit.config import ModelConfig, from_dict, to_dict
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.text.vocab import Vocabulary, split_lines

@@ -68,8 +68,11 @@ def _read_tf_folder(folder: Path, extras: Extras) -> Checkpoint:
 
 def _read_archive_folder(folder: Path, extras: Extras) -> Checkpoint:
     settings = folder / "config.json"
+    archived = next(iter(folder.glob("fta/*.options_file")), None)
     return allennlp_archive.read(
-        folder / allennlp_archive.WEIGHTS_FILE, settings if settings.is_file() else None
+        folder / allennlp_archive.WEIGHTS_FILE,
+        settings if settings.is_file() else None,
+        extras.options or archived,
     )
 
 
@@ -171,7 +174,7 @@ def _read_file(path: Path, extras: Extras) -> Checkpoint:
     if path.name in native.FILES and native.is_native(path.parent):
         return native.read(path.parent)
     if _is_torch_file(path):
-        return allennlp_archive.read(path)
+        return allennlp_archive.read(path, options=extras.options)
     if _is_archive(path):
         with unpacked(path) as folder:
             try:

@@ -15,7 +15,7 @@ from torch import Tensor
 from elmokit.checkpoints.bilm_hdf5 import find_vocabulary
 from elmokit.checkpoints.bilm_names import BilmTensors, from_bilm
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.files import read_json
+from elmokit.checkpoints.json_files import read_json
 from elmokit.checkpoints.tf_bundle import TensorBundle
 from elmokit.config import MixConfig
 from elmokit.errors import CheckpointError
