@@ -1,0 +1,58 @@
+"""What many tests share: the golden models and the house rules for property tests."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+import elmokit
+
+GOLDEN = Path(__file__).parent / "golden"
+
+# Machines are shared and slow at times: property tests count examples, not seconds.
+settings.register_profile(
+    "elmokit", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+settings.load_profile("elmokit")
+
+
+SENTENCE_FILES = {"bilm-tf": "lm_embeddings_sentences.json", "allennlp": "sentences.json"}
+
+
+class PublishedGolden:
+    """A published model with its published outputs: ten batches of three sentences."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.folder = GOLDEN / name
+        sentences_file = SENTENCE_FILES[name]
+        rows = json.loads((self.folder / sentences_file).read_text(encoding="utf-8"))
+        self.batches = [[row[i].split() for row in rows] for i in range(len(rows[0]))]
+        self.expected: list[list[np.ndarray]] = [[] for _ in self.batches]
+        for row in range(len(rows)):
+            with h5py.File(self.folder / f"lm_embeddings_{row}.hdf5") as file:
+                for i, outputs in enumerate(self.expected):
+                    halves = file[str(i)][()]  # (2, T, P): forward and backward, top layer
+                    outputs.append(np.concatenate(list(halves), axis=-1))
+
+    def load(self, **options: object) -> elmokit.Elmo:
+        return elmokit.load(self.folder, **options)
+
+
+@pytest.fixture(scope="session", params=SENTENCE_FILES)
+def golden(request: pytest.FixtureRequest) -> PublishedGolden:
+    return PublishedGolden(request.param)
+
+
+@pytest.fixture(scope="session")
+def allennlp() -> PublishedGolden:
+    return PublishedGolden("allennlp")
+
+
+@pytest.fixture(scope="session")
+def elmo(allennlp: PublishedGolden) -> elmokit.Elmo:
+    """The published AllenNLP test model."""
+    return allennlp.load()
