@@ -1,0 +1,283 @@
+"""Text to tokens: tokenisers by name.
+
+    >>> from elmokit.text.tokens import get_tokenizer
+    >>> get_tokenizer("words").tokenize("I don't know Mr. Smith's e-mail.")
+    ['I', 'do', "n't", 'know', 'Mr.', 'Smith', "'s", 'e-mail', '.']
+
+Every token is a piece of the text (``text[start:end]``): nothing is rewritten, nothing but white
+space is dropped, so a vector can always be traced back to the characters that it stands for.
+
+`words` is one regular expression. It looks at a token and the few characters after it, never at
+what came before, which gives the property that matters most to users of tokenised corpora: text
+that is tokenised already comes out as it went in.
+"""
+
+import functools
+import re
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+from elmokit.errors import ConfigError, MissingExtraError
+
+NAMES = ("space", "words", "chars", "jieba", "spacy:LANGUAGE")
+"""What `get_tokenizer` accepts; LANGUAGE is a code such as ``de``."""
+
+
+def _forms(words: str) -> frozenset[str]:
+    """Return the words as they may be written: as given, with a capital, in capitals."""
+    return frozenset(
+        form for word in words.split() for form in (word, word.capitalize(), word.upper())
+    )
+
+
+# Abbreviations keep their period; they are listed without it. One that is listed with a capital
+# needs it ("Rep.", but "one more rep."), and a word that is common in full ("Sun") is left out.
+TITLES = _forms(
+    "Adm Capt Cmdr Col Cpl Dr Dra Drs Fr Gen Gov Hon Hr Lt Maj Messrs Mlle Mme Mr Mrs Ms Mt Mx Pres"
+    " Prof Rep Rev Sen Sgt Sra Srta St Ste approx bzw cf dept eds esp vgl viz vs г-н г-жа им см ул"
+)
+"""Short forms that something always follows: a name, a number, the other side."""
+
+SHORT_FORMS = _forms(
+    "Apr Assn Aug Ave Bldg Blvd Bros Co Corp Dec Feb Inc Intl Jan Jr Jul Jun Ltd Mar Mfg Mon Nov"
+    " Oct Pty Rd Sep Sept Sr Univ al ca млн млрд руб тыс"
+)
+"""Short forms that stand inside a sentence as often as at its end."""
+
+LIST_ENDS = _forms("etc usw др пр")
+"""Short forms that close an enumeration, and often its sentence."""
+
+NUMBERED = _forms("art ch fig figs no nos nr pp sec vol")
+"""Words that are short forms only when a number follows: "No. 5", but "I said no."."""
+
+
+class Tokenizer(ABC):
+    """Splits text into tokens, each an exact piece of the text.
+
+    Attributes:
+        name: the name under which `get_tokenizer` finds it.
+    """
+
+    name: str
+
+    @abstractmethod
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the (start, end) character offsets of the tokens, in order."""
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the tokens, each of them ``text[start:end]`` of its span."""
+        return [text[start:end] for start, end in self.spans(text)]
+
+
+@functools.lru_cache(maxsize=64)
+def get_tokenizer(name: str) -> Tokenizer:
+    """Return the tokeniser of that name; the same object every time.
+
+    Args:
+        name: ``space``, ``words``, ``chars``, ``jieba`` or ``spacy:LANGUAGE`` (``spacy:de``).
+
+    Returns:
+        A tokeniser that may be shared between threads.
+
+    Raises:
+        ConfigError: if there is no such tokeniser, or spaCy does not know the language.
+        MissingExtraError: if the package behind it is not installed.
+    """
+    if name.startswith("spacy:") and len(name) > len("spacy:"):
+        return _SpacyTokenizer(name)
+    makers: dict[str, Callable[[], Tokenizer]] = {
+        "space": _SpaceTokenizer,
+        "words": _WordTokenizer,
+        "chars": _CharTokenizer,
+        "jieba": _JiebaTokenizer,
+    }
+    if name not in makers:
+        if ":" in name or name == "spacy":
+            near = ["spacy:LANGUAGE"]
+        else:
+            near = get_close_matches(name.lower(), NAMES, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown tokeniser {name!r}.{hint} Known: {', '.join(NAMES)}.")
+    return makers[name]()
+
+
+class _PatternTokenizer(Tokenizer):
+    """A tokeniser that is one regular expression whose first group is the token."""
+
+    _pattern: re.Pattern[str]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        # Without rstrip, a pattern that skips white space would try each of a million blanks.
+        return [match.span(1) for match in self._pattern.finditer(text.rstrip())]
+
+    def tokenize(self, text: str) -> list[str]:
+        return self._pattern.findall(text.rstrip())
+
+
+class _SpaceTokenizer(_PatternTokenizer):
+    """Splits on Unicode white space, exactly as ``str.split()`` does."""
+
+    name = "space"
+    _pattern = re.compile(r"(\S++)")
+
+    def tokenize(self, text: str) -> list[str]:
+        return text.split()
+
+
+class _CharTokenizer(_PatternTokenizer):
+    """Makes each code point that is not white space a token: Chinese characters, amino acids.
+
+    A combining mark is a code point of its own, and so is a token of its own.
+    """
+
+    name = "chars"
+    _pattern = re.compile(r"(\S)")
+
+
+class _WordTokenizer(_PatternTokenizer):
+    """Splits running text as the Penn Treebank does, in any script that puts spaces between words.
+
+    A period stays with the word before it if the word is a known abbreviation (Mr., etc.), has
+    periods inside and ends in a single letter (U.S., e.g., Ph.D.), or is one letter (an initial;
+    not at the end of the text, where it is "vitamin C" and a full stop). Every other period at
+    the end of a word is a token.
+    """
+
+    name = "words"
+
+    def __init__(self) -> None:
+        self._pattern = _word_pattern()
+
+
+class _JiebaTokenizer(Tokenizer):
+    """Splits Chinese with jieba, in its default mode and with whatever dictionary it was given."""
+
+    name = "jieba"
+
+    def __init__(self) -> None:
+        import logging
+        import warnings
+
+        with warnings.catch_warnings():
+            # Its source has invalid escapes and asks for pkg_resources: nothing a user can mend.
+            warnings.simplefilter("ignore")
+            try:
+                import jieba
+            except ImportError as error:
+                raise MissingExtraError("jieba", "zh", "the tokeniser 'jieba'") from error
+            jieba.setLogLevel(logging.WARNING)
+            jieba.initialize()
+        self._jieba: Any = jieba
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        pieces = self._jieba.tokenize(text)
+        return [(start, end) for piece, start, end in pieces if not piece.isspace()]
+
+
+class _SpacyTokenizer(Tokenizer):
+    """Splits with the rules of spaCy's blank pipeline of a language; no model is needed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        try:
+            import spacy
+        except ImportError as error:
+            raise MissingExtraError("spacy", "spacy", f"the tokeniser {name!r}") from error
+        language = name.removeprefix("spacy:")
+        try:
+            self._tokenizer: Any = spacy.blank(language).tokenizer
+        except ImportError as error:  # an unknown language, or one that needs a package more
+            raise ConfigError(f"spaCy has no tokeniser for {language!r}: {error}") from error
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        tokens = self._tokenizer(text)
+        return [(token.idx, token.idx + len(token)) for token in tokens if not token.is_space]
+
+
+def _mark_class() -> str:
+    r"""Return the combining marks of all scripts, as the inside of a regex character class.
+
+    ``\w`` leaves them out, and would break Devanagari or decomposed Latin words at each of them.
+    All of Unicode's marks are below U+1F000, but for the variation selectors at U+E0100.
+    """
+    runs: list[list[int]] = []
+    for code in (*range(0x300, 0x1F000), *range(0xE0100, 0xE01F0)):
+        if unicodedata.category(chr(code))[0] == "M":
+            if runs and runs[-1][1] == code - 1:
+                runs[-1][1] = code
+            else:
+                runs.append([code, code])
+    return "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in runs)
+
+
+def _word_pattern() -> re.Pattern[str]:
+    """Build the expression behind `words`; its comments are the tokeniser's rules.
+
+    Two habits keep tokenised text unchanged: each token, standing alone, matches as itself; and no
+    rule needs the characters before a token (the sign of a number looks back only to step aside).
+    """
+    marks = _mark_class()
+    letter = r"[^\W\d_]"
+    # Letters, digits, "_", marks, and the invisible joiners (Persian, Indic; soft hyphen).
+    char = rf"[\w{marks}\u00ad\u200c\u200d\u2060]"
+    apostrophe = "['’]"
+    # Between two word characters these hold a word together. The digits' own are in the loop.
+    joiner = "[-‐‑./+&@·・‧״׳]"
+    clitic = rf"{apostrophe}(?i:s|m|d|ll|re|ve)"
+    # A contraction is split where up to three clitics, and then no further part, end the word.
+    no_part = rf"(?!{char}|{joiner}{char}|{apostrophe}{char})"
+    clitic_end = rf"(?=(?:{clitic}){{0,2}}+{no_part})"
+    end = rf"(?=(?:{clitic}){{0,3}}+{no_part})"
+    verb_end = rf"(?i:n{apostrophe}t)?+{end}"
+    not_in_word = rf"(?!\.|{char}|-{char})"
+    closing = r"""["'”’»›)\]}」』）]"""
+    url_char = r"""[^\s()<>"'“”‘’«»，。；：！？、（）「」『』《》]"""
+    emoji = "[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+    emoji_suffix = rf"[{marks}\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+"
+
+    return re.compile(
+        rf"""
+        \s*+(
+        # Web addresses, without the punctuation that follows them; balanced (…) inside is kept.
+          (?i:https?://|ftp://|www\.)(?:{url_char}*(?:\({url_char}*\)|[\w/&=#+~%$-]))+
+        # The Treebank's split verbs: can|not, gim|me, gon|na, got|ta, lem|me, wan|na.
+        | (?i:can(?=not{verb_end})|(?:gim|lem)(?=me{verb_end})
+             |(?:gon|wan)(?=na{verb_end})|got(?=ta{verb_end}))
+        # The usual word: nothing after it that could hold it together with more.
+        | {char}++(?!{joiner}|{apostrophe}|(?<=\d)[,:٫٬]\d)
+        # Abbreviations and initials.
+        | (?:{_alternatives(TITLES | SHORT_FORMS | LIST_ENDS)})\.{not_in_word}
+        | (?:{_alternatives(NUMBERED)})\.(?=\s++\d)
+        | {letter}\.{not_in_word}(?!{closing}*+\s*+\Z)
+        # The verb before n't: do|n't, ca|n't, should|n't|'ve.
+        | {char}+?(?=(?i:n{apostrophe}t){end})
+        # Any other word, perhaps with a sign, a leading decimal point, # or @ before it ...
+        | (?:[\#@](?=[^\W\d])|(?<!\w)[-+−]\.?(?=\d)|\.(?=\d))?{char}++
+          (?:                                       # ... and more parts:
+              (?:{joiner}|\.-){char}++              # e-mail, and/or, U.S.-based, a.b@c.org
+            | (?<=\d)[,:٫٬](?=\d){char}++           # 1,000  10:30
+            | (?!{clitic}{clitic_end})              # O'Brien, but John|'s
+              (?:(?:{clitic}(?!{char}))++|{apostrophe}{char}++)
+          )*+
+          (?:(?<=\w\.{letter})\.{not_in_word}|-(?!-))?  # U.S., e.g., Ph.D.; the hyphen of "pre-"
+        # Clitics, and words that begin with an apostrophe: 't|is, 't|was, 'em, 'n', '90s.
+        | {clitic}{clitic_end}
+        | {apostrophe}(?i:t(?=(?:is|was){end})|(?:t|em|til|cause|n{apostrophe}?|\d\ds?){end})
+        # Emoji: flags (two letters), or a base with its modifiers, and more of them after a ZWJ.
+        | [\U0001f1e6-\U0001f1ff]{{2}}
+        | {emoji}{emoji_suffix}(?:\u200d{emoji}{emoji_suffix})*+
+        # Runs of one sign: ... -- —— …… === ***; then any other sign alone, marks included.
+        | (?:\.++|-++|–++|—++|―++|…++|=++|\+++|\*++|~++|\#++)[{marks}]*+
+        | \S[{marks}]*+
+        )
+        """,
+        re.VERBOSE,
+    )
+
+
+def _alternatives(words: frozenset[str]) -> str:
+    """Return the words as regex alternatives, longest first."""
+    return "|".join(re.escape(word) for word in sorted(words, key=lambda w: (-len(w), w)))
