@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import elmokit
 from elmokit.errors import ConfigError, DataError
 from elmokit.vectors.similarity import compare, cosine, nearest_uses, occurrences
 
-QUERY = "the bank of the river".split()
+QUERY = ["the", "bank", "of", "the", "river"]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def test_similarity_cosine_of_known_vectors():
 
 
 def test_similarity_cosine_of_zeros_is_zero():
-    np.testing.assert_array_equal(cosine([[0, 0], [1, 2]], [1, 2]), [0, 1])
+    np.testing.assert_allclose(cosine([[0, 0], [1, 2]], [1, 2]), [0, 1])
 
 
 def test_similarity_cosine_broadcasts_and_stays_in_range():
@@ -40,7 +41,7 @@ def test_similarity_occurrences_are_exact():
 
 
 def test_similarity_compare_equals_encode(elmo):
-    other = "a bank lent money".split()
+    other = ["a", "bank", "lent", "money"]
     result = compare(elmo, QUERY, other, (1, 1))
     one, two = elmo.encode([QUERY, other], layers="all")
     expected = [float(cosine(one[i, 1], two[i, 1])) for i in range(3)]
@@ -58,9 +59,9 @@ def test_similarity_nearest_uses_equals_brute_force(elmo):
     corpus = [" ".join(random.choice(words, size=random.integers(0, 9))) for _ in range(120)]
     query = elmo.encode([QUERY])[0][1]
     every = [
-        (-float(cosine(elmo.encode(text)[place], query)), number, place)
-        for number, text in enumerate(corpus)
-        for place in occurrences(text.split(), "bank")
+        (-float(cosine(vectors[place], query)), number, place)
+        for number, vectors in enumerate(elmo.encode(corpus))
+        for place in occurrences(corpus[number].split(), "bank")
     ]
     expected = sorted(every)[:8]
     found = nearest_uses(elmo, QUERY, 1, iter(corpus), k=8)
@@ -86,19 +87,24 @@ def test_similarity_nearest_uses_of_another_word_and_layer(elmo):
     assert [use.score for use in found if use.sentence == 0] == pytest.approx(expected)
 
 
-def test_similarity_nearest_uses_reads_a_stream_piece_by_piece(elmo):
-    read = 0
+def test_similarity_nearest_uses_memory_is_bounded():
+    class OneByOne:
+        def tokenize(self, text):
+            return text.split()
 
-    def lines():
-        nonlocal read
-        for read in range(20_000):  # noqa: B007 - counts for the test
-            if read == 15_000:
-                raise DataError("line 15001")
-            yield "the bank of the river"
+        def encode_stream(self, sentences, **options):
+            return (np.ones((len(tokens), 4), np.float32) for tokens in sentences)
 
-    with pytest.raises(DataError, match="line 15001"):
-        nearest_uses(elmo, QUERY, 1, lines(), k=1)
-    assert read == 15_000
+        def encode(self, sentences, **options):
+            return list(self.encode_stream(sentences))
+
+    corpus = (f"the bank number {number} is here" for number in range(5_000))
+    tracemalloc.start()
+    found = nearest_uses(OneByOne(), QUERY, 1, corpus, k=3)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [use.sentence for use in found] == [0, 1, 2]
+    assert peak < 200_000  # all sentences would take megabytes
 
 
 @pytest.mark.parametrize("position", [-1, 5])

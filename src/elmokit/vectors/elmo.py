@@ -111,6 +111,7 @@ class Elmo:
         if tokenizer is not None:
             config = replace(config, text=replace(config.text, tokenizer=tokenizer))
             checkpoint = replace(checkpoint, config=config)
+        device = check_device(device)
         softmax, vocabulary = config.softmax, checkpoint.vocabulary
         if softmax is not None and vocabulary is not None and len(vocabulary) != softmax.words:
             raise CheckpointError(
@@ -169,7 +170,7 @@ class Elmo:
 
     def to(self, device: str | torch.device) -> Elmo:
         """Move the model; caches and carried state start anew."""
-        self.bilm.to(device)
+        self.bilm.to(check_device(device))
         self.forget()
         return self
 
@@ -387,6 +388,21 @@ class Elmo:
 
 CNN_BATCH = 512
 """Words that pass the character CNN together, which bounds its memory."""
+
+
+def check_device(device: str | torch.device) -> torch.device:
+    """A device that is there.
+
+    Raises:
+        ConfigError: There is no such device on this machine.
+    """
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device={str(device)!r}: cannot be used here ({reason})") from None
+    return found
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:

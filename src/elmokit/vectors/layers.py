@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -92,6 +93,8 @@ def choose_layers(layers: Layers, count: int, mixes: Sequence[ScalarMix]) -> Lay
         return LayerChoice(count, tuple(float(i == layers % count) for i in range(count)))
     if isinstance(layers, Sequence) and not isinstance(layers, str):
         weights = [float(weight) for weight in layers]
+        if not all(map(math.isfinite, weights)):
+            raise ConfigError(f"layers={list(layers)!r}: the weights must be finite numbers")
         if len(weights) != count:
             raise ConfigError(f"layers: {len(weights)} weights given, the model has {count} layers")
         return LayerChoice(count, tuple(weights))

@@ -1,0 +1,122 @@
+"""The command ``elmokit``: parse, call the function a Python user would call, print.
+
+One module per verb; options has what several verbs share. Nothing heavy is imported before a
+verb runs, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import TextIO
+
+from cyclopts import App, CycloptsError, Parameter
+
+from elmokit import __version__
+from elmokit.cli import convert, encode, info, models, similar
+from elmokit.cli.options import UsageError
+from elmokit.errors import ElmokitError
+
+BAD_INPUT = 1
+BAD_USAGE = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+app = App(
+    name="elmokit",
+    help="ELMo vectors from every published model: exact, and the same every time.",
+    version=__version__,
+    help_format="markdown",
+    help_epilogue="Each verb has examples: elmokit encode --help",
+    default_parameter=Parameter(negative=()),
+    # Errors come back to `main`, which prints them all in one way.
+    exit_on_error=False,
+    print_error=False,
+    suppress_keyboard_interrupt=False,
+    result_action="return_none",
+)
+for module in (encode, similar, convert, info, models):
+    examples = "  \n".join(module.EXAMPLES)  # two spaces: a line break of Markdown
+    verb = getattr(module, module.__name__.rpartition(".")[2])
+    app.command(verb, help_epilogue=f"Examples:\n\n{examples}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What stands after ``elmokit``; taken from the process when left out.
+
+    Returns:
+        The exit code: 0; 1 for bad input; 2 for a wrong call; 130 and 141 when stopped by Ctrl-C
+        or by the reader of the output.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack the characters
+    code = 0
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app(_input_last(words))
+        sys.stdout.flush()
+    except (CycloptsError, UsageError) as error:
+        verb = words[0] + " " if words and words[0] in app else ""
+        _complain(f"{error} (see elmokit {verb}--help)")
+        code = BAD_USAGE
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes once more at its end, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = BROKEN_PIPE
+    except ElmokitError as error:
+        _complain(str(error))
+        code = BAD_INPUT
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        _complain(f"{place}{error.strerror or error}")
+        code = BAD_INPUT
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        _complain("out of memory; lower --batch-tokens, or use a machine with more")
+        code = BAD_INPUT
+    return code
+
+
+def _input_last(words: list[str]) -> list[str]:
+    """Put ``-`` behind ``--``: cyclopts takes it for an option anywhere else."""
+    if words[:1] != ["encode"] or words.count("-") != 1 or "--" in words:
+        return words
+    return [*(word for word in words if word != "-"), "--", "-"]
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    # torch has a class for accelerators and a plain RuntimeError for the CPU.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "allocate memory" in str(error)
+    )
+
+
+def _complain(message: str) -> None:
+    """One line on standard error, whatever the message looks like."""
+    first, *more = message.splitlines() or [""]
+    line = " ".join([first, "; ".join(part.strip() for part in more)]).rstrip()
+    print(f"elmokit: error: {line}", file=sys.stderr)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    print(f"elmokit: warning: {message}", file=sys.stderr)

@@ -1,0 +1,98 @@
+"""``elmokit convert``: any model that can be read, to one of the two formats that are written."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from elmokit.cli.options import Flag, OptionsFile, VocabularyFile, readable_size, size_on_disk
+from elmokit.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from elmokit.vectors.elmo import Elmo
+
+EXAMPLES = (
+    "elmokit convert elmo_weights.hdf5 my-model",
+    "elmokit convert model.tar.gz my-model",
+    "elmokit convert model.ckpt-935588 my-model --options model/options.json",
+    "elmokit convert trained-model exported/weights.hdf5",
+)
+
+
+def convert(  # noqa: D417 - options that verbs share bring their own help
+    source: str,
+    dest: Path,
+    /,
+    *,
+    to: Literal["native", "hdf5"] | None = None,
+    options_file: OptionsFile = None,
+    vocabulary_file: VocabularyFile = None,
+    softmax_file: Annotated[Path | None, Parameter(name="--softmax")] = None,
+    overwrite: Annotated[bool, Flag] = False,
+) -> None:
+    """Write a model in another format.
+
+    native is a folder: config.json, model.safetensors, word lists, card. hdf5 is the layout of
+    bilm-tf and AllenNLP: weights with options.json (and vocab.txt) beside them; it has no place
+    for a softmax or mixes.
+
+    Args:
+        source: Anything that --model of the other verbs takes.
+        dest: The folder (native) or file (hdf5) to write.
+        to: The format; hdf5 when DEST ends in .hdf5 or .h5, otherwise native.
+        softmax_file: HDF5 file with the softmax of the model, to be joined to it.
+        overwrite: Replace what stands at DEST; a folder only if it holds a native model.
+    """
+    import elmokit
+
+    is_hdf5 = to == "hdf5" if to else dest.suffix.lower() in (".hdf5", ".h5")
+    elmo = elmokit.load(
+        source,
+        options=options_file,
+        vocabulary=vocabulary_file,
+        softmax=True if softmax_file is None else softmax_file,
+    )
+    if is_hdf5:
+        _check_hdf5_place(elmo, dest, overwrite)
+        elmo.export(dest, format="hdf5")
+        _tell_losses(elmo)
+    else:
+        # What is no model of ours is refused by `save`, with or without --overwrite.
+        if not overwrite and dest.exists() and not (dest.is_dir() and _is_empty(dest)):
+            raise _refusal(dest)
+        elmo.save(dest)
+    print(f"{elmo.kind} to {dest} ({readable_size(size_on_disk(dest))})", file=sys.stderr)
+
+
+def _check_hdf5_place(elmo: Elmo, dest: Path, overwrite: bool) -> None:
+    from elmokit.checkpoints.bilm_hdf5 import options_path
+
+    if dest.is_dir():
+        raise CheckpointError(f"{dest}: is a folder; give the name of the file to write in it")
+    written = [dest, options_path(dest)]
+    if elmo.vocabulary is not None:
+        written.append(dest.with_name("vocab.txt"))
+    for path in written:
+        if path.exists() and not overwrite:
+            raise _refusal(path)
+
+
+def _tell_losses(elmo: Elmo) -> None:
+    parts = [("the softmax", elmo.config.softmax), ("the mixes", elmo.config.mix)]
+    lost = [name for name, part in parts if part is not None]
+    if lost:
+        print(
+            f"elmokit: note: HDF5 has no place for {' and '.join(lost)}; left out",
+            file=sys.stderr,
+        )
+
+
+def _is_empty(folder: Path) -> bool:
+    return not any(folder.iterdir())
+
+
+def _refusal(path: Path) -> CheckpointError:
+    return CheckpointError(f"{path} exists; choose another place, or replace it with --overwrite")

@@ -1,0 +1,142 @@
+"""``elmokit info``: what a model is made of."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elmokit.cli.options import Json, OptionsFile, VocabularyFile, readable_size, size_on_disk
+
+if TYPE_CHECKING:
+    from elmokit.config import LstmConfig, ModelConfig
+    from elmokit.vectors.elmo import Elmo
+
+EXAMPLES = (
+    "elmokit info elmo_weights.hdf5",
+    "elmokit info model.tar.gz --json",
+)
+
+PARTS = {
+    "encoder": "token encoder",
+    "lstm": "LSTM",
+    "softmax": "softmax",
+    "mixes": "mixes",
+}
+"""First part of a tensor's canonical name, and what people call it."""
+
+
+def info(  # noqa: D417 - options that verbs share bring their own help
+    source: str,
+    /,
+    *,
+    options_file: OptionsFile = None,
+    vocabulary_file: VocabularyFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show a model's format, sizes, tokeniser, softmax and mixes.
+
+    Args:
+        source: Anything that --model of the other verbs takes.
+    """
+    import elmokit
+
+    elmo = elmokit.load(source, options=options_file, vocabulary=vocabulary_file)
+    report = describe(elmo)
+    if as_json:
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    print(elmo.source)
+    for name, text in _lines(elmo.config, report):
+        print(f"  {name:<11} {text}")
+
+
+def describe(elmo: Elmo) -> dict[str, Any]:
+    """The model in numbers, ready for JSON."""
+    from elmokit.checkpoints.sources import EMBEDDED, embedded_models
+    from elmokit.config import to_dict
+
+    parameters: Counter[str] = Counter()
+    for name, tensor in elmo.bilm.named_parameters():
+        parameters[PARTS[name.partition(".")[0]]] += tensor.numel()
+    path = Path(elmo.source).expanduser()
+    if elmo.source in embedded_models() and not path.exists():
+        path = EMBEDDED / elmo.source
+    return {
+        "source": elmo.source,
+        "format": elmo.kind,
+        "bytes": size_on_disk(path) or None,  # None: it came from elsewhere
+        "dim": elmo.dim,
+        "layers": elmo.layers,
+        "parameters": {"total": parameters.total(), **parameters},
+        "tokenizer": elmo.config.text.tokenizer,
+        "vocabulary": None if elmo.vocabulary is None else len(elmo.vocabulary),
+        "mixes": [
+            {
+                "shares": mix.shares().tolist(),
+                "gamma": mix.gamma.item(),
+                "layer_norm": mix.layer_norm,
+            }
+            for mix in elmo.mixes
+        ],
+        "config": to_dict(elmo.config),
+    }
+
+
+def _lines(config: ModelConfig, report: dict[str, Any]) -> list[tuple[str, str]]:
+    size = "" if report["bytes"] is None else f", {readable_size(report['bytes'])} on disk"
+    total = report["parameters"]["total"]
+    parts = [f"{name} {count:,}" for name, count in report["parameters"].items() if name != "total"]
+    lines = [
+        ("format", report["format"] + size),
+        ("vectors", f"{config.dim} wide, layers 0 to {config.layers - 1}"),
+        ("parameters", f"{total:,}: {', '.join(parts)}"),
+        *_input_lines(config),
+        ("LSTM", _lstm(config.lstm)),
+        ("softmax", _softmax(config)),
+    ]
+    for mix in report["mixes"]:
+        shares = ", ".join(f"{share:.3f}" for share in mix["shares"])
+        norm = ", layers normalised" if mix["layer_norm"] else ""
+        lines.append(("mix", f"shares {shares}; gamma {mix['gamma']:.4g}{norm}"))
+    vocabulary = report["vocabulary"]
+    lines += [
+        ("tokenizer", report["tokenizer"]),
+        ("vocabulary", "none" if vocabulary is None else f"{vocabulary:,} words"),
+    ]
+    return lines
+
+
+def _input_lines(config: ModelConfig) -> list[tuple[str, str]]:
+    lines = []
+    if config.characters is not None:
+        chars = config.characters
+        lines.append(
+            (
+                "characters",
+                f"{chars.alphabet}, {chars.max_characters} a word, {chars.dim} wide; "
+                f"{chars.width} filters of widths {', '.join(str(w) for w, _ in chars.filters)}; "
+                f"{chars.activation}, {chars.highways} highways",
+            )
+        )
+    if config.words is not None:
+        lines.append(("words", f"{config.words.rows:,}, {config.words.dim} wide"))
+    return lines
+
+
+def _lstm(lstm: LstmConfig) -> str:
+    def clip(value: float | None) -> str:
+        return "none" if value is None else f"{value:g}"
+
+    return (
+        f"{lstm.layers} layers, {' and '.join(lstm.directions)}; {lstm.cells} cells, "
+        f"{lstm.width} wide; clips: cell {clip(lstm.cell_clip)}, "
+        f"projection {clip(lstm.projection_clip)}; residual: {'yes' if lstm.residual else 'no'}"
+    )
+
+
+def _softmax(config: ModelConfig) -> str:
+    if config.softmax is None:
+        return "none"
+    return f"{config.softmax.words:,} words{', tied' if config.softmax.tied else ''}"

@@ -1,0 +1,103 @@
+"""What several verbs share: options, and how a model is loaded from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Group, Parameter, validators
+
+from elmokit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from elmokit.vectors.elmo import Elmo
+
+Flag = Parameter(show_default=False)
+_one_of_two = Group(validator=validators.mutually_exclusive)
+
+Model = Annotated[
+    str | None,
+    Parameter(
+        help="Folder, weights file, archive, checkpoint prefix, embedded name or hf:OWNER/NAME. "
+        "The embedded model when left out."
+    ),
+]
+Tokens = Annotated[
+    bool,
+    Flag,
+    Parameter(help="The text is split into tokens by spaces.", group=("Parameters", _one_of_two)),
+]
+Tokenizer = Annotated[
+    str | None,
+    Parameter(
+        help="words, space, chars, jieba or spacy:LANGUAGE; the model's own when left out.",
+        group=("Parameters", _one_of_two),
+    ),
+]
+Field = Annotated[
+    str, Parameter(help="Key (JSONL) or column (CSV, Parquet) that holds the text or its tokens.")
+]
+Layers = Annotated[
+    str, Parameter(help="all, mean, top, mix, a layer's number, or weights such as 0.2,0.3,0.5.")
+]
+Device = Annotated[str, Parameter(help="Where to run: cpu, cuda, cuda:1, mps.")]
+Json = Annotated[bool, Flag, Parameter(name="--json", help="Print JSON instead of text.")]
+OptionsFile = Annotated[
+    Path | None,
+    Parameter(name="--options", help="options.json, when it is not beside the weights."),
+]
+VocabularyFile = Annotated[
+    Path | None,
+    Parameter(name="--vocabulary", help="Word list, when it is not beside the weights."),
+]
+AtLeastOne = Parameter(validator=validators.Number(gte=1))
+
+
+class UsageError(Exception):
+    """The options contradict each other; the command ends with exit code 2."""
+
+
+def load_model(model: str | None, *, tokens: bool, tokenizer: str | None, device: str) -> Elmo:
+    """Load a model as the verbs' common options ask."""
+    import torch
+
+    import elmokit
+
+    try:
+        torch.empty(1, device=device).cpu()  # fails here if it cannot compute there
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"--device {device}: {str(error).splitlines()[0]}") from None
+    return elmokit.load(model, tokenizer="space" if tokens else tokenizer, device=device)
+
+
+def parse_layers(text: str) -> str | int | list[float]:
+    """What the library takes for ``--layers``; it judges names and numbers itself."""
+    if "," in text:
+        try:
+            return [float(weight) for weight in text.split(",")]
+        except ValueError:
+            raise ConfigError(f"--layers {text}: weights are numbers between commas") from None
+    return int(text) if text.isdecimal() else text
+
+
+def readable_size(count: int) -> str:
+    """A number of bytes for people."""
+    size = float(count)
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"
+
+
+def size_on_disk(path: Path) -> int:
+    """Bytes of a file, of all files in a folder, or of all that a checkpoint's prefix names."""
+    if path.is_dir():
+        files = [file for file in path.rglob("*") if file.is_file()]
+    elif path.is_file():
+        files = [path]
+    elif path.parent.is_dir():
+        files = [file for file in path.parent.iterdir() if file.name.startswith(f"{path.name}.")]
+    else:
+        files = []
+    return sum(file.stat().st_size for file in files)

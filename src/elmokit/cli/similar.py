@@ -1,0 +1,181 @@
+"""``elmokit similar``: compare words or sentences, and find the nearest uses of a word."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from elmokit.cli.options import (
+    AtLeastOne,
+    Device,
+    Field,
+    Json,
+    Model,
+    Tokenizer,
+    Tokens,
+    UsageError,
+    load_model,
+    parse_layers,
+)
+from elmokit.errors import DataError
+
+if TYPE_CHECKING:
+    from elmokit.vectors.elmo import Elmo
+    from elmokit.vectors.similarity import Use
+
+EXAMPLES = (
+    'elmokit similar "the bank of the river" "the bank lent money" --word bank',
+    'elmokit similar "she ran home" "he walked home" --word ran --word2 walked',
+    'elmokit similar "a cat sat on the mat" "a dog lay on the rug"',
+    'elmokit similar "the bank of the river" --word bank --in corpus.txt -k 5',
+)
+
+CONTEXT = 10
+"""Tokens shown on each side of a use."""
+
+Word = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+
+
+def similar(  # noqa: D417 - options that verbs share bring their own help
+    sentence: str,
+    other: str | None = None,
+    /,
+    *,
+    word: Word = None,
+    word2: Word = None,
+    corpus: Annotated[Path | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
+    k: Annotated[int, AtLeastOne, Parameter(name=["-k", "--count"])] = 10,
+    layers: str = "mean",
+    model: Model = None,
+    tokens: Tokens = False,
+    tokenizer: Tokenizer = None,
+    field: Field = "text",
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Compare two uses of words, or find the nearest uses of a word in a file.
+
+    Two sentences: the cosine of every layer, of --word in both, or of the whole sentences. One
+    sentence with --word and --in: the places in the file where the word is used most alike.
+
+    Args:
+        sentence: The first sentence.
+        other: The second sentence; without it give --in.
+        word: A token of the first sentence, exactly as it stands there; the first of several.
+        word2: Another word to look for in the second sentence or in the file.
+        corpus: File to search, one sentence a line, of any kind that encode reads.
+        k: How many uses to show, with --in.
+        layers: What is compared, with --in: mean, top, mix, a layer's number, or weights.
+    """
+    if (other is None) == (corpus is None):
+        raise UsageError("Give a second sentence or --in FILE, one of the two.")
+    if word is None and (word2 is not None or corpus is not None):
+        raise UsageError("--word2 and --in need --word.")
+    elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device)
+    if other is not None:
+        _compare(elmo, sentence, other, word, word2 if word2 is not None else word, as_json)
+    elif corpus is not None and word is not None:
+        _search(elmo, sentence, word, word2, corpus, field, k, layers, as_json)
+
+
+def _compare(
+    elmo: Elmo,
+    sentence: str,
+    other: str,
+    word: str | None,
+    word2: str | None,
+    as_json: bool,
+) -> None:
+    from elmokit.vectors.similarity import compare
+
+    first, second = elmo.tokenize(sentence), elmo.tokenize(other)
+    for tokens, text in ((first, sentence), (second, other)):
+        if not tokens:
+            raise DataError(f"the sentence {text!r} has no tokens")
+    positions: tuple[int, int] | None = None
+    if word is not None and word2 is not None:
+        positions = _find(first, word), _find(second, word2)
+    result = compare(elmo, first, second, positions)
+    if as_json:
+        both = [
+            {"tokens": tokens, "position": positions[i] if positions else None}
+            for i, tokens in enumerate((first, second))
+        ]
+        _print_json(elmo, {"uses": both, "cosine": asdict(result)})
+        return
+    print("layer   cosine")
+    for layer, value in (*enumerate(result.layers), ("mean", result.mean)):
+        print(f"{layer:<5}  {value:7.4f}")
+
+
+def _search(
+    elmo: Elmo,
+    sentence: str,
+    word: str,
+    word2: str | None,
+    corpus: Path,
+    field: str,
+    k: int,
+    layers: str,
+    as_json: bool,
+) -> None:
+    from elmokit.text.corpus import read_texts
+    from elmokit.vectors.similarity import nearest_uses
+
+    tokens = elmo.tokenize(sentence)
+    position = _find(tokens, word)
+    texts = read_texts(corpus, field=field)
+    uses = nearest_uses(elmo, tokens, position, texts, word=word2, k=k, layers=parse_layers(layers))
+    if as_json:
+        found = [
+            {
+                "cosine": use.score,
+                "line": use.sentence + 1,
+                "position": use.position,
+                "tokens": use.tokens,
+            }
+            for use in uses
+        ]
+        query = {"tokens": tokens, "position": position}
+        _print_json(elmo, {"query": query, "layers": layers, "uses": found})
+    elif uses:
+        print(" cosine    line  use")
+        for use in uses:
+            print(f"{use.score:7.4f}  {use.sentence + 1:6}  {_show(use)}")
+    else:
+        print(f"no token {word2 or word!r} in {corpus}", file=sys.stderr)
+
+
+def _find(tokens: list[str], word: str) -> int:
+    from elmokit.vectors.similarity import occurrences
+
+    places = occurrences(tokens, word)
+    if not places:
+        raise DataError(f"no token {word!r} in the sentence; its tokens are: {' | '.join(tokens)}")
+    if len(places) > 1:
+        print(
+            f"elmokit: note: {word!r} is {len(places)} times in the sentence; the first is taken",
+            file=sys.stderr,
+        )
+    return places[0]
+
+
+def _show(use: Use) -> str:
+    """The use with the word marked and some tokens around it."""
+    before = use.tokens[max(0, use.position - CONTEXT) : use.position]
+    after = use.tokens[use.position + 1 : use.position + 1 + CONTEXT]
+    words = [*before, f"[{use.tokens[use.position]}]", *after]
+    if use.position > CONTEXT:
+        words.insert(0, "…")
+    if use.position + 1 + CONTEXT < len(use.tokens):
+        words.append("…")
+    return " ".join(words)
+
+
+def _print_json(elmo: Elmo, report: dict[str, Any]) -> None:
+    print(json.dumps({"model": elmo.source, **report}, indent=2, ensure_ascii=False))

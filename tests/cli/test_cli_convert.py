@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elmokit
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+TEXT = "the bank of the river"
+
+
+def test_convert_to_native_and_back(run, tmp_path, model):
+    native, hdf5 = tmp_path / "native", tmp_path / "new" / "weights.hdf5"
+    assert run("convert", model, native).code == 0
+    assert sorted(file.name for file in native.iterdir()) == ["config.json", "model.safetensors"]
+    result = run("convert", native, hdf5)
+    assert result.code == 0
+    assert result.err.startswith(f"elmokit to {hdf5} (")
+    assert sorted(file.name for file in hdf5.parent.iterdir()) == ["options.json", "weights.hdf5"]
+    expected = elmokit.load(model).encode(TEXT, layers="all")
+    for source in (native, hdf5):
+        np.testing.assert_array_equal(elmokit.load(source).encode(TEXT, layers="all"), expected)
+
+
+def test_convert_format_by_option(run, tmp_path, model):
+    assert run("convert", model, tmp_path / "a.h5", "--to", "native").code == 0
+    assert (tmp_path / "a.h5" / "config.json").is_file()
+    assert run("convert", model, tmp_path / "weights", "--to", "hdf5").code == 0
+    assert (tmp_path / "options.json").is_file()
+
+
+def test_convert_names_what_hdf5_cannot_hold(run, tmp_path):
+    source = GOLDEN / "allennlp-finetuned" / "model.tar.gz"
+    result = run("convert", source, tmp_path / "weights.hdf5")
+    assert result.code == 0
+    assert "no place for the mixes" in result.err
+
+
+def test_convert_takes_files_from_elsewhere(run, tmp_path):
+    source, apart = GOLDEN / "tf-checkpoint" / "standard", tmp_path / "apart"
+    apart.mkdir()
+    for file in source.glob("model.ckpt-12.*"):
+        shutil.copy(file, tmp_path)
+    for name in ("options.json", "vocab.txt"):
+        shutil.copy(source / name, apart)
+    arguments = ("convert", tmp_path / "model.ckpt-12", tmp_path / "native")
+    assert run(*arguments).code == 1
+    files = ("--options", apart / "options.json", "--vocabulary", apart / "vocab.txt")
+    assert run(*arguments, *files).code == 0
+    assert (tmp_path / "native" / "vocab.txt").is_file()
+
+
+@pytest.mark.parametrize("name", ["native", "weights.hdf5"])
+def test_convert_replaces_only_when_told(run, tmp_path, model, name):
+    dest = tmp_path / name
+    assert run("convert", model, dest).code == 0
+    result = run("convert", model, dest)
+    assert result.code == 1
+    assert "--overwrite" in result.err
+    assert run("convert", model, dest, "--overwrite").code == 0
+
+
+@pytest.mark.parametrize("name", ["options.json", "vocab.txt"])
+def test_convert_keeps_files_beside_hdf5(run, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    result = run("convert", GOLDEN / "tf-checkpoint" / "standard", tmp_path / "weights.hdf5")
+    assert result.code == 1
+    assert name in result.err
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_convert_never_replaces_a_foreign_folder(run, tmp_path, model):
+    (tmp_path / "notes.txt").write_text("mine")
+    for options in ([], ["--overwrite"]):
+        assert run("convert", model, tmp_path, *options).code == 1
+    result = run("convert", model, tmp_path, "--to", "hdf5", "--overwrite")
+    assert result.code == 1
+    assert "folder" in result.err
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_convert_joins_a_softmax(run, tmp_path):
+    import h5py
+
+    source = GOLDEN / "bilm-hdf5" / "standard"
+    weights, vocabulary = source / "weights.hdf5", source / "vocab.txt"
+    elmo = elmokit.load(weights, vocabulary=vocabulary)
+    assert elmo.vocabulary is not None
+    path = tmp_path / "softmax.hdf5"
+    with h5py.File(path, "w") as file:
+        file["softmax/W"] = np.ones((len(elmo.vocabulary), elmo.config.lstm.width), "f4")
+        file["softmax/b"] = np.zeros(len(elmo.vocabulary), "f4")
+    assert run("convert", weights, tmp_path / "native", "--softmax", path).code == 0
+    softmax = elmokit.load(tmp_path / "native").config.softmax
+    assert softmax is not None
+    assert softmax.words == len(elmo.vocabulary)

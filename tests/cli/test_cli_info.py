@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from elmokit.checkpoints import sources
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def test_info_block(run, model):
+    result = run("info", model)
+    assert result.code == 0
+    lines = dict(line.strip().split(maxsplit=1) for line in result.out.splitlines()[1:])
+    assert result.out.splitlines()[0] == model
+    assert lines["format"].startswith("bilm-tf HDF5, ")
+    assert lines["vectors"] == "32 wide, layers 0 to 2"
+    assert lines["parameters"] == "105,124: token encoder 67,236, LSTM 37,888"
+    assert "2 highways" in lines["characters"]
+    assert "clips: cell 3, projection 3; residual: yes" in lines["LSTM"]
+    assert (lines["softmax"], lines["vocabulary"]) == ("none", "none")
+
+
+def test_info_shows_mixes_softmax_and_words(run):
+    mix = run("info", GOLDEN / "allennlp-finetuned" / "model.tar.gz").out
+    assert "mix         shares 0.326, 0.080, 0.594; gamma 1.4\n" in mix
+    assert "softmax     42 words\n" in run("info", GOLDEN / "tf-checkpoint" / "standard").out
+    tied = run("info", GOLDEN / "tf-checkpoint" / "word-tied").out
+    assert ", tied\n" in tied
+    assert "  words " in tied
+
+
+@pytest.mark.parametrize("name", ["standard", "standard/model.ckpt-12"])
+def test_info_json(run, name):
+    source = GOLDEN / "tf-checkpoint" / name
+    report = json.loads(run("info", source, "--json").out)
+    assert report["source"] == str(source)
+    assert (report["dim"], report["layers"], report["vocabulary"]) == (16, 3, 42)
+    parts = report["parameters"]
+    assert parts.pop("total") == sum(parts.values())
+    assert set(parts) == {"token encoder", "LSTM", "softmax"}
+    assert report["bytes"] > 10_000
+    assert report["config"]["softmax"]["words"] == 42
+
+
+def test_models_lists_one_line_each(run, monkeypatch, tmp_path, model):
+    monkeypatch.setattr(sources, "EMBEDDED", tmp_path)
+    assert "no models" in run("models").out
+    assert json.loads(run("models", "--json").out) == []
+    for name in ("other", sources.DEFAULT_MODEL):
+        assert run("convert", model, tmp_path / name).code == 0
+    lines = run("models").out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["other", "test-tiny (default)"]
+    assert "32 wide, 3 layers, 105,124 parameters, 42" in lines[0]
+    found = json.loads(run("models", "--json").out)
+    assert [entry["default"] for entry in found] == [False, True]
+    assert json.loads(run("info", "other", "--json").out)["bytes"] == found[0]["bytes"]

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elmokit.checkpoints import sources
+from elmokit.cli import app, convert, encode, info, main, models, similar
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+MODULES = (encode, similar, convert, info, models)
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+IN_HELP = {example: "" for module in MODULES for example in module.EXAMPLES}
+IN_DOCS = dict(
+    re.findall(r"^\$ (.*)\n((?:[^$`].*\n)*)", DOCS.read_text("utf-8"), flags=re.MULTILINE)
+)
+"""Commands, and the output that the page shows for them, if any."""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["encode", "--help"], ["--version"]])
+def test_main_help_is_light(arguments):
+    code = (
+        "import sys; from elmokit.cli import main; code = main(sys.argv[1:])\n"
+        "heavy = {'torch', 'numpy', 'h5py', 'pyarrow', 'safetensors', 'tqdm'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else code)"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+@pytest.mark.parametrize("verb", ["encode", "similar", "convert", "info", "models"])
+def test_main_help_has_examples(run, verb):
+    result = run(verb, "--help")
+    assert result.code == 0
+    assert f"elmokit {verb}" in result.out.partition("Examples:")[2]
+    assert verb in run("--help").out
+
+
+def test_main_docs_name_every_option():
+    text = DOCS.read_text("utf-8")
+    for module in MODULES:
+        verb = module.__name__.rpartition(".")[2]
+        section = text.partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
+        arguments = app[verb].assemble_argument_collection(default_parameter=app.default_parameter)
+        names = {name for argument in arguments for name in argument.names}
+        options = {name for name in names if name.startswith("--")}
+        assert {name for name in options if f"`{name}`" not in section} == set(), verb
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["encode", "a.txt", "-o", "b.h5", "--lyers", "all"], "Did you mean --layers?"),
+        (["encode", "--lyers", "all", "a.txt"], "Did you mean --layers?"),
+        (["encod", "a.txt"], 'Did you mean "encode"?'),
+        (["encode", "a.txt"], "--output"),
+        (["encode", "a.txt", "-o", "b.h5", "--pool", "min"], '"mean", "max"'),
+        (["encode", "a.txt", "-o", "b.h5", "--batch-tokens", "0"], ">= 1"),
+        (["encode", "a.txt", "-o", "b.h5", "--tokens", "--tokenizer", "words"], "--tokenizer"),
+        (["encode", "a.txt", "-o", "b.h5", "--tokens", "--sentences"], "--sentences"),
+        (["similar", "one sentence"], "--in"),
+        (["similar", "one", "two", "--in", "corpus.txt"], "--in"),
+        (["similar", "one", "two", "--word2", "two"], "--word"),
+        (["info"], "SOURCE"),
+    ],
+)
+def test_main_wrong_call_ends_with_2(run, arguments, expected):
+    result = run(*arguments)
+    assert result.code == 2
+    assert result.out == ""
+    assert len(result.err.splitlines()) == 1
+    assert result.err.startswith("elmokit: error: ")
+    assert expected in result.err
+
+
+def test_main_bad_input_ends_with_1_and_one_line(run_process):
+    result = run_process("info", "no-such-model")
+    assert result.code == 1
+    assert result.out == ""
+    assert re.fullmatch(r"elmokit: error: no-such-model: .*\n", result.err)
+
+
+def test_main_message_of_many_lines_becomes_one(run, tmp_path):
+    result = run("info", tmp_path)
+    assert result.code == 1
+    assert re.fullmatch(r"elmokit: error: .*no model found.*TF-Hub.*\n", result.err)
+
+
+def test_main_without_verb_shows_help(run):
+    assert run().code == 0
+    assert "encode" in run().out
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "expected"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (OSError(28, "No space left on device", "x.h5"), 1, "x.h5: No space left on device"),
+        (OSError("odd"), 1, "odd"),
+        (MemoryError(), 1, "--batch-tokens"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "--batch-tokens"),
+    ],
+)
+def test_main_turns_exceptions_into_codes(run, monkeypatch, error, code, expected):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(sources, "embedded_models", fail)
+    result = run("models")
+    assert result.code == code
+    assert expected in result.err
+    assert len(result.err.splitlines()) == bool(expected)
+
+
+def test_main_does_not_hide_bugs(monkeypatch):
+    def fail():
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(sources, "embedded_models", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["models"])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
+def test_main_interrupt_leaves_nothing(tmp_path, model):
+    command = [sys.executable, "-m", "elmokit", "encode", "-", "-o", "out.h5", "--model", model]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    ) as process:
+        assert process.stderr is not None
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".*.part")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)  # while it waits for its first line
+        error = process.stderr.read()
+        assert process.wait(60) == 130
+    assert error == b""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
+def test_main_broken_pipe_is_quiet():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "elmokit", "models"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.fixture
+def example_folder(tmp_path, monkeypatch, corpus):
+    """A folder with the files that the examples name, and an embedded model."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(GOLDEN / "allennlp" / "lm_weights.hdf5", "elmo_weights.hdf5")
+    shutil.copy(GOLDEN / "allennlp" / "options.json", "elmo_options.json")
+    shutil.copy(GOLDEN / "allennlp-finetuned" / "model.tar.gz", tmp_path)
+    for file in (GOLDEN / "tf-checkpoint" / "standard").glob("*.*"):
+        name = file.name.replace("model.ckpt-12", "model.ckpt-935588")
+        folder = Path("model") if file.name == "options.json" else Path()
+        folder.mkdir(exist_ok=True)
+        shutil.copy(file, folder / name)
+    for name in ("corpus.txt.gz", "tokenised.gz"):
+        Path(name).write_bytes(gzip.compress(corpus.read_bytes()))
+    pq.write_table(pa.table({"body": ["a row", "another"]}), "rows.parquet")
+    for name in ("embedded/test-tiny", "trained-model"):
+        assert main(["convert", "elmo_weights.hdf5", name]) == 0
+    monkeypatch.setattr(sources, "EMBEDDED", tmp_path / "embedded")
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("default:.*is a tiny test model")
+@pytest.mark.parametrize(("example", "shown"), (IN_HELP | IN_DOCS).items())
+def test_main_examples_run(example_folder, capsys, monkeypatch, example, shown):
+    capsys.readouterr()
+    before, _, command = example.rpartition(" | ")
+    program, *arguments = shlex.split(command)
+    assert program == "elmokit"
+    with open(shlex.split(before)[1] if before else os.devnull) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        code = main(arguments)
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    if shown:
+        changing = re.compile(r"[\d.]+ (?=s:|kB)")  # seconds and sizes
+        assert changing.sub("", shown) == changing.sub("", out or err)
