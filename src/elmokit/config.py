@@ -8,6 +8,7 @@ An optional field is absent from the file when it is None.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import tomllib
@@ -201,10 +202,16 @@ class SoftmaxConfig:
     """V, the number of words it can predict."""
     tied: bool = False
     """Whether its matrix is the word input table itself."""
+    cutoffs: tuple[int, ...] = ()
+    """Where the clusters of an adaptive softmax begin; empty for a plain one."""
 
     def __post_init__(self) -> None:
         _check_size(self, "words")
         _check(isinstance(self.tied, bool), self, "tied", "true or false")
+        bounds = (0, *self.cutoffs, self.words)
+        rising = all(a < b for a, b in itertools.pairwise(bounds))
+        _check(rising, self, "cutoffs", f"give rising word numbers below words = {self.words}")
+        _check(not (self.cutoffs and self.tied), self, "cutoffs", "a tied softmax has none")
 
 
 @dataclass(frozen=True, kw_only=True)

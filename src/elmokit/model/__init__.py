@@ -16,10 +16,13 @@ The one layout of weights in memory, which every file format is translated to an
 the gate multiplies the transform |
 | ``encoder.words.embedding`` | (V, Ew) | row = vocabulary line |
 | ``encoder.projection.weight`` / ``.bias`` | (P, Ew + F), (P,) | word first, then characters |
-| ``lstm.{forward,backward}_stack.{l}.input_weight`` | (4H, P) | input, forget, candidate, output gate |
+| ``lstm.{forward,backward}_stack.{l}.input_weight`` | (4H, P) | gates: see below |
 | ``lstm.{forward,backward}_stack.{l}.state_weight`` | (4H, P) | |
 | ``lstm.{forward,backward}_stack.{l}.bias`` | (4H,) | without ``forget_bias``, added at run time |
 | ``lstm.{forward,backward}_stack.{l}.projection`` | (P, H) | |
 | ``softmax.weight`` / ``.bias`` | (V, P), (V,) | no weight when tied to the words |
+| ``softmax.adaptive.*`` | | instead of these two in an adaptive softmax |
 | ``mixes.{k}.weights`` / ``.gamma`` | (L + 1,), () | weights before the softmax |
+
+The four gates stand in the order input, forget, candidate, output.
 """

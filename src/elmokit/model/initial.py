@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from elmokit.config import ModelConfig
 from elmokit.model.bilm import BiLM
@@ -20,51 +22,72 @@ HIGHWAY_GATE_BIAS = -2.0  # highways start out by letting their input through
 def random_model(config: ModelConfig, seed: int) -> BiLM:
     """A model with random weights: untrained, for pretraining and for tests."""
     model = BiLM(config)
-    generator = torch.Generator().manual_seed(seed)
+    draw = _Draw(config, torch.Generator().manual_seed(seed))
     with torch.no_grad():
         for module in model.modules():
-            _initialise(module, config, generator)
+            draw.initialise(module)
     return model.eval().requires_grad_(False)
 
 
-def _initialise(module: nn.Module, config: ModelConfig, generator: torch.Generator) -> None:
-    def normal(tensor: torch.Tensor, fan_in: int) -> None:
-        tensor.normal_(0.0, 1.0 / math.sqrt(fan_in), generator=generator)
+class _Draw:
+    """One rule per kind of module; modules that only hold others have none."""
 
-    def glorot(tensor: torch.Tensor, fan: int) -> None:
-        bound = math.sqrt(6.0 / fan)
-        tensor.uniform_(-bound, bound, generator=generator)
+    def __init__(self, config: ModelConfig, generator: torch.Generator) -> None:
+        self._config = config
+        self._generator = generator
+        self._rules: dict[type[nn.Module], Callable[[Any], None]] = {
+            CharacterCnn: self._characters,
+            Filter: self._filter,
+            Highway: self._highway,
+            Projection: self._linear,
+            WordTable: lambda module: self._uniform(module.embedding, 1.0),
+            LstmLayer: self._lstm,
+            WordSoftmax: self._linear,
+            nn.Linear: self._linear,  # the parts of an adaptive softmax
+        }
 
-    if isinstance(module, CharacterCnn):
-        module.embedding.uniform_(-1.0, 1.0, generator=generator)
-        if config.characters is not None and config.characters.alphabet == "bytes":
+    def initialise(self, module: nn.Module) -> None:
+        rule = self._rules.get(type(module))
+        if rule is not None:
+            rule(module)
+
+    def _uniform(self, tensor: Tensor, bound: float) -> None:
+        tensor.uniform_(-bound, bound, generator=self._generator)
+
+    def _normal(self, tensor: Tensor, fan_in: int) -> None:
+        tensor.normal_(0.0, 1.0 / math.sqrt(fan_in), generator=self._generator)
+
+    def _characters(self, module: CharacterCnn) -> None:
+        self._uniform(module.embedding, 1.0)
+        if self._config.characters and self._config.characters.alphabet == "bytes":
             module.embedding[0].zero_()  # the padding token's row
-    elif isinstance(module, Filter):
+
+    def _filter(self, module: Filter) -> None:
         _, dim, width = module.weight.shape
-        if config.characters is not None and config.characters.activation == "relu":
-            module.weight.uniform_(-0.05, 0.05, generator=generator)
+        if self._config.characters and self._config.characters.activation == "relu":
+            self._uniform(module.weight, 0.05)
         else:
-            normal(module.weight, width * dim)
+            self._normal(module.weight, width * dim)
         module.bias.zero_()
-    elif isinstance(module, Highway):
+
+    def _highway(self, module: Highway) -> None:
         width = module.weight.shape[1]
-        normal(module.weight, width)
+        self._normal(module.weight, width)
         module.bias[:width].zero_()
         module.bias[width:].fill_(HIGHWAY_GATE_BIAS)
-    elif isinstance(module, Projection):
-        normal(module.weight, module.weight.shape[1])
-        module.bias.zero_()
-    elif isinstance(module, WordTable):
-        module.embedding.uniform_(-1.0, 1.0, generator=generator)
-    elif isinstance(module, LstmLayer):
+
+    def _linear(self, module: Projection | WordSoftmax | nn.Linear) -> None:
+        if module.weight is not None:
+            self._normal(module.weight, module.weight.shape[1])
+        if module.bias is not None:
+            module.bias.zero_()
+
+    def _lstm(self, module: LstmLayer) -> None:
         # The original draws one matrix for [input ; state] -> gates.
-        fan = 2 * config.lstm.width + 4 * config.lstm.cells
-        glorot(module.input_weight, fan)
-        glorot(module.state_weight, fan)
+        lstm = self._config.lstm
+        bound = math.sqrt(6.0 / (2 * lstm.width + 4 * lstm.cells))
+        self._uniform(module.input_weight, bound)
+        self._uniform(module.state_weight, bound)
         module.bias.zero_()
         if module.projection is not None:
-            glorot(module.projection, config.lstm.width + config.lstm.cells)
-    elif isinstance(module, WordSoftmax):
-        if module.weight is not None:
-            normal(module.weight, config.lstm.width)
-        module.bias.zero_()
+            self._uniform(module.projection, math.sqrt(6.0 / (lstm.width + lstm.cells)))

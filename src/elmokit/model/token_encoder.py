@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -52,8 +54,13 @@ class TokenEncoder(nn.Module):
         device = next(self.parameters()).device
         parts: list[Tensor] = []
         if self.words is not None:
-            parts.append(self.words(torch.from_numpy(inputs.words).to(device)))  # (N, Ew)
+            parts.append(self.words(_to(inputs.words, device)))  # (N, Ew)
         if self.characters is not None:
-            parts.append(self.characters(torch.from_numpy(inputs.characters).to(device)))  # (N, F)
+            parts.append(self.characters(_to(inputs.characters, device)))  # (N, F)
         x = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
         return self.projection(x) if self.projection is not None else x  # (N, P)
+
+
+def _to(ids: Any, device: torch.device) -> Tensor:
+    """Ids on the device; a pinned tensor travels while the host goes on."""
+    return torch.as_tensor(ids).to(device, non_blocking=True)

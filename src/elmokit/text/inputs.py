@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,10 @@ from elmokit.text.vocab import Vocabulary
 
 @dataclass(frozen=True)
 class WordInputs:
-    """One row per word; a part the model does not read is None."""
+    """One row per word, as numpy arrays or torch tensors; a part that is not read is None."""
 
-    characters: Ids | None  # (N, C)
-    words: Ids | None  # (N,)
+    characters: Any  # (N, C)
+    words: Any  # (N,)
 
 
 class InputBuilder:
@@ -35,17 +36,17 @@ class InputBuilder:
     ) -> None:
         self.begin = config.text.begin
         self.end = config.text.end
-        self._alphabet: Alphabet | None = None
+        self.alphabet: Alphabet | None = None
         self._vocabulary: Vocabulary | None = None
         # ELMoForManyLangs looks a word up after cutting it to what the characters hold.
         self._cut: int | None = None
         if config.characters is not None:
             if config.characters.alphabet == "bytes":
-                self._alphabet = ByteAlphabet(config.characters, config.text)
+                self.alphabet = ByteAlphabet(config.characters, config.text)
             elif symbols is None:
                 raise CheckpointError("the model's character dictionary is missing")
             else:
-                self._alphabet = UnicodeAlphabet(config.characters, config.text, symbols)
+                self.alphabet = UnicodeAlphabet(config.characters, config.text, symbols)
             self._cut = config.characters.max_characters - 2
         if config.words is not None:
             if vocabulary is None:
@@ -66,7 +67,7 @@ class InputBuilder:
     def __call__(self, words: Sequence[str]) -> WordInputs:
         """Ids of the words, in order."""
         return WordInputs(
-            characters=self._alphabet.ids(words) if self._alphabet else None,
+            characters=self.alphabet.ids(words) if self.alphabet else None,
             words=self._word_ids(words) if self._vocabulary else None,
         )
 

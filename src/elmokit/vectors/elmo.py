@@ -25,9 +25,12 @@ from elmokit.text.batches import run_in_batches
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer
 from elmokit.text.vocab import read_vocabulary
+from elmokit.vectors import scoring
+from elmokit.vectors.generation import generate
 from elmokit.vectors.layers import LayerChoice, Layers, choose_layers
 from elmokit.vectors.pooling import Pool, check_pool, pool_tokens
 from elmokit.vectors.states import STATES, CarriedState, State, repeat_row
+from elmokit.vectors.substitutes import Substitute, substitutes
 from elmokit.vectors.word_cache import DEFAULT_WORDS, WordCache
 
 Sentence = str | Sequence[str]
@@ -258,6 +261,40 @@ class Elmo:
             whole = list(tokens)
             return iter(run(whole) if whole else [])
         return run_in_batches(tokens, lambda words: len(words) + 2, run, batch_tokens)
+
+    def score(self, sentences: str | Iterable[Sentence]) -> Any:
+        """Log-probabilities of every word, from the left and from the right.
+
+        Returns:
+            A `Score` for one text, a list of them for many; see `elmokit.vectors.scoring`.
+        """
+        return scoring.score(self, sentences)
+
+    def substitutes(self, tokens: Sentence, position: int, k: int = 10) -> list[Substitute]:
+        """The k words that both directions together expect at a position."""
+        return substitutes(self, tokens, position, k)
+
+    def generate(
+        self,
+        prompt: Sentence = "",
+        tokens: int = 20,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+    ) -> str:
+        """Go on with a text, word by word, until the sentence ends or `tokens` words are said."""
+        new = generate(
+            self,
+            prompt,
+            tokens=tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+        return " ".join([*self.tokens(prompt, 0), *new])
 
     def reset_state(self) -> None:
         """Blank the memory that ``state="carry"`` keeps between calls."""

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.cli import generate as generate_verb
+from elmokit.cli import main
+from elmokit.cli import perplexity as perplexity_verb
+from elmokit.cli import score as score_verb
+from elmokit.cli import substitutes as substitutes_verb
+from elmokit.vectors.generation import generate
+from elmokit.vectors.perplexity import perplexity
+from elmokit.vectors.scoring import score
+from elmokit.vectors.substitutes import substitutes
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+STANDARD = GOLDEN / "tf-checkpoint" / "standard"
+MODULES = (score_verb, perplexity_verb, substitutes_verb, generate_verb)
+PAGE = (Path(__file__).parents[2] / "docs" / "language-model.md").read_text("utf-8")
+EXAMPLES = dict.fromkeys(
+    [example for module in MODULES for example in module.EXAMPLES]
+    + re.findall(r"^\$ (.*)$", PAGE, flags=re.MULTILINE)
+)
+LINES = ["the cat sat on the mat .", "", "unseen dogs", "The big red house !"]
+NBEST = [
+    {"id": "u1", "hypotheses": [{"text": t, "score": -n} for n, t in enumerate(LINES)]},
+    {"id": "u2", "hypotheses": []},
+]
+
+
+@pytest.fixture(scope="module")
+def elmo():
+    return elmokit.load(STANDARD)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES), "utf-8")
+    return path
+
+
+@pytest.fixture
+def nbest(tmp_path):
+    path = tmp_path / "nbest.jsonl"
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in NBEST), "utf-8")
+    return path
+
+
+def test_score_prints_one_line_a_sentence(run, elmo, text):
+    result = run("score", STANDARD, text)
+    assert result.code == 0, result.err
+    header, *lines = result.out.splitlines()
+    assert header.split() == ["logprob", "perplexity", "sentence"]
+    for line, want in zip(lines, score(elmo, LINES), strict=True):
+        logprob, perplexed, *words = line.split()
+        assert float(logprob) == pytest.approx(want.logprob, abs=6e-4)
+        assert float(perplexed) == pytest.approx(want.perplexity, rel=1e-3)
+        assert words == want.tokens
+
+
+def test_score_json_has_every_number(run, elmo, text):
+    lines = run("score", STANDARD, text, "--json").out.splitlines()
+    for line, want in zip(lines, score(elmo, LINES), strict=True):
+        report = json.loads(line)
+        assert set(report) == set(want.to_dict())
+        assert (report["tokens"], report["unknown"]) == (want.tokens, want.unknown.tolist())
+        assert report["perplexity"] == pytest.approx(want.perplexity, rel=1e-5)
+        np.testing.assert_allclose(report["forward"], want.forward, atol=1e-5)
+        np.testing.assert_allclose(report["backward"], want.backward, atol=1e-5)
+
+
+def test_score_takes_a_sentence_and_standard_input(run, monkeypatch):
+    sentence = run("score", STANDARD, LINES[0])
+    assert sentence.code == 0
+    for arguments in ([], ["-"], ["-", "--tokens"]):
+        stdin = io.TextIOWrapper(io.BytesIO(LINES[0].encode() + b"\n"))
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert run("score", STANDARD, *arguments) == sentence
+    missing = run("score", STANDARD, "no-such-file.txt")
+    assert missing.code == 1
+    assert "no such file" in missing.err
+
+
+def test_score_ranks_nbest_lists(run, nbest, tmp_path):
+    shown = run("score", STANDARD, "--nbest", nbest, "--weight", 0.25)
+    assert shown.code == 0, shown.err
+    records = [json.loads(line) for line in shown.out.splitlines()]
+    assert [record["id"] for record in records] == ["u1", "u2"]
+    totals = [0.75 * h["score"] + 0.25 * h["lm_score"] for h in records[0]["hypotheses"]]
+    assert totals == sorted(totals, reverse=True)
+    output = tmp_path / "ranked.jsonl"
+    written = run("score", STANDARD, "--nbest", nbest, "-o", output, "--weight", 0.25)
+    assert (written.code, written.out) == (0, "")
+    assert output.read_text("utf-8") == shown.out
+
+
+def test_score_leaves_no_half_file(run, nbest, tmp_path):
+    with nbest.open("a") as file:
+        file.write("no json\n")
+    output = tmp_path / "ranked.jsonl"
+    result = run("score", STANDARD, "--nbest", nbest, "-o", output)
+    assert result.code == 1
+    assert "nbest.jsonl, line 3: not a line of JSON" in result.err
+    assert list(tmp_path.iterdir()) == [nbest]
+    same = run("score", STANDARD, "--nbest", nbest, "-o", nbest)
+    assert (same.code, "same file" in same.err) == (1, True)
+
+
+def test_perplexity_prints_text_and_json(run, elmo, text):
+    want = perplexity(elmo, LINES)
+    plain = run("perplexity", STANDARD, text)
+    assert (plain.code, plain.err) == (0, "")
+    assert plain.out == f"{want}\n"
+    report = json.loads(run("perplexity", STANDARD, text, "--json", "--tokens").out)
+    assert set(report) == {"model", "text", *want.to_dict()}
+    assert (report["model"], report["text"]) == (str(STANDARD), str(text))
+    assert (report["tokens"], report["predictions"]) == (want.tokens, want.predictions)
+    assert report["perplexity"] == pytest.approx(want.perplexity, rel=1e-5)
+
+
+def test_perplexity_carries_state(run, elmo, text):
+    options = ["--state", "carry", "--carry-rows", 2, "--json"]
+    report = json.loads(run("perplexity", STANDARD, text, *options).out)
+    want = perplexity(elmo, LINES, state="carry", rows=2)
+    assert report["perplexity"] == pytest.approx(want.perplexity, rel=1e-5)
+    assert report["state"] == "carry"
+    few = run("perplexity", STANDARD, text, "--state", "carry")
+    assert (few.code, few.out) == (1, "")
+    assert "3 sentences, fewer than the 256 rows" in few.err
+
+
+def test_substitutes_prints_text_and_json(run, elmo):
+    want = substitutes(elmo, LINES[0].split(), 2, k=4)
+    plain = run("substitutes", STANDARD, LINES[0], "--word", "sat", "-k", 4)
+    assert plain.code == 0, plain.err
+    assert [line.split()[-1] for line in plain.out.splitlines()[1:]] == [s.word for s in want]
+    by_place = run("substitutes", STANDARD, LINES[0], "--position", 2, "-k", 4)
+    assert by_place.out == plain.out
+    options = ["--position", 2, "-k", 4, "--json", "--tokens"]
+    report = json.loads(run("substitutes", STANDARD, LINES[0], *options).out)
+    assert (report["tokens"], report["position"]) == (LINES[0].split(), 2)
+    assert [found["word"] for found in report["substitutes"]] == [s.word for s in want]
+    assert report["substitutes"][0]["backward"] == pytest.approx(want[0].backward, abs=1e-5)
+
+
+def test_substitutes_of_a_repeated_word_takes_the_first(run):
+    result = run("substitutes", STANDARD, LINES[0], "--word", "the", "--json")
+    assert json.loads(result.out)["position"] == 0
+    assert "2 times" in result.err
+
+
+def test_substitutes_of_a_left_to_right_model(run):
+    model = GOLDEN / "tf-checkpoint" / "unidirectional"
+    assert run("substitutes", model, LINES[0], "--word", "cat").code == 0
+
+
+def test_generate_prints_prompt_and_text(run, elmo):
+    result = run("generate", STANDARD, "the cat", "--tokens", 8, "--seed", 4)
+    assert result.code == 0, result.err
+    want = ["the", "cat", *generate(elmo, "the cat", tokens=8, seed=4)]
+    assert result.out == " ".join(want) + "\n"
+    greedy = run("generate", STANDARD, "the cat", "--temperature", 0, "--top-p", 0.5, "--top-k", 3)
+    assert greedy.out.split()[2:] == generate(elmo, "the cat", temperature=0)
+    assert run("generate", STANDARD).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["score", GOLDEN / "allennlp", "a b"], 1, "no softmax"),
+        (["perplexity", GOLDEN / "allennlp", "-"], 1, "--softmax"),
+        (["substitutes", GOLDEN / "allennlp", "a b", "--word", "a"], 1, "no softmax"),
+        (["generate", GOLDEN / "allennlp", "a b"], 1, "no softmax"),
+        (["score", STANDARD, "a b", "--nbest", "x.jsonl"], 2, "--nbest"),
+        (["score", STANDARD, "a b", "-o", "x.jsonl"], 2, "--output"),
+        (["score", STANDARD, "--nbest", "x.jsonl", "--weight", "2"], 2, "--weight"),
+        (["score", STANDARD, "--nbest", "none.jsonl"], 1, "no such file"),
+        (["score", STANDARD, "a b", "--tokens", "--tokenizer", "words"], 2, "--tokenizer"),
+        (["score", STANDARD, "a b", "--device", "nowhere"], 1, "nowhere"),
+        (["perplexity", STANDARD], 2, "TEXT"),
+        (["perplexity", STANDARD, "a.txt", "--state", "warm"], 2, "fresh"),
+        (["substitutes", STANDARD, "a b"], 2, "--position"),
+        (["substitutes", STANDARD, "a b", "--word", "a", "--position", "0"], 2, "--position"),
+        (["substitutes", STANDARD, "a b", "--word", "c"], 1, "a | b"),
+        (["substitutes", STANDARD, "a b", "--position", "2"], 1, "outside the sentence"),
+        (["substitutes", STANDARD, "a b", "--position", "-1"], 1, "outside the sentence"),
+        (["generate", STANDARD, "a", "--temperature", "-1"], 2, "--temperature"),
+        (["generate", STANDARD, "a", "--top-p", "0"], 2, "--top-p"),
+    ],
+)
+def test_language_model_errors_are_one_line(run, monkeypatch, arguments, code, expected):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a b\n")))
+    result = run(*arguments)
+    assert (result.code, result.out) == (code, "")
+    assert expected in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+@pytest.fixture
+def example_folder(tmp_path, monkeypatch, elmo):
+    """A folder with the files that the examples name."""
+    import h5py
+
+    monkeypatch.chdir(tmp_path)
+    elmo.save("my-model")
+    shutil.copy(GOLDEN / "bilm-hdf5" / "standard" / "weights.hdf5", tmp_path)
+    for file in STANDARD.iterdir():
+        shutil.copy(file, tmp_path / file.name.replace("ckpt-12", "ckpt-935588"))
+    weights = elmo.checkpoint().weights
+    with h5py.File("softmax.hdf5", "w") as file:
+        file["softmax/W"] = weights["softmax.weight"].numpy()
+        file["softmax/b"] = weights["softmax.bias"].numpy()
+    for name in ("corpus.txt", "heldout.txt"):
+        Path(name).write_text("".join(f"{line}\n" for line in LINES), "utf-8")
+    (record,) = re.findall(r"```json\n(.*?)```", PAGE, flags=re.DOTALL)
+    Path("nbest.jsonl").write_text(record, "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_language_model_examples_run(example_folder, capsys, example):
+    program, *arguments = shlex.split(example)
+    assert program == "elmokit"
+    assert main(arguments) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_language_model_help_has_examples(run, module):
+    verb = module.__name__.rpartition(".")[2]
+    result = run(verb, "--help")
+    assert result.code == 0
+    assert f"elmokit {verb}" in result.out.partition("Examples:")[2]
+
+
+def test_language_model_page_runs(example_folder):
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert len(blocks) == 5
