@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmokit.checkpoints.bilm_names import option_table
+from elmokit.checkpoints.bilm_names import expect_option, option_table
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.json_files import read_json
 from elmokit.checkpoints.torch_names import (
@@ -57,6 +57,8 @@ def read(path: Path, settings: Path | None = None, options: Path | None = None) 
         table = get(tensors, f"{encoder}_char_embedding_weights", where, 2)
         filters, filter_weights = read_filters(tensors, encoder + "char_conv_{}", where)
         highways, highway_weights = read_highways(tensors, encoder + "_highways._layers.{}", where)
+        expect_option(character_options, "filters", [list(pair) for pair in filters], where)
+        expect_option(character_options, "n_highway", highways, where)
         weights |= filter_weights | highway_weights
         weights["encoder.characters.embedding"] = table
         weights["encoder.projection.weight"] = get(
@@ -71,7 +73,7 @@ def read(path: Path, settings: Path | None = None, options: Path | None = None) 
             activation=character_options.get("activation", "relu"),
             highways=highways,
         )
-        mixes = count(tensors, f"{prefix}scalar_mix_{{}}.gamma")
+        mixes = count(tensors, f"{prefix}scalar_mix_{{}}")
         for k in range(mixes):
             weights |= _read_mix(tensors, f"{prefix}scalar_mix_{k}.", k, where)
         layer_norm = settings is not None and _asks_layer_norm(read_json(settings))
@@ -103,6 +105,8 @@ def _read_mix(tensors: dict[str, Tensor], old: str, k: int, where: str) -> dict[
     if not parts:
         raise CheckpointError(f"{where}: the tensor {old}scalar_parameters.0 is missing")
     gamma = get(tensors, f"{old}gamma", where, 1)
+    if gamma.numel() != 1:
+        raise CheckpointError(f"{where}: the tensor {old}gamma is not one number")
     return {f"mixes.{k}.weights": torch.cat(parts), f"mixes.{k}.gamma": gamma.reshape(())}
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
+from numpy.typing import NDArray
 
 from elmokit.checkpoints.bilm_names import Array, BilmTensors, from_bilm, read_softmax, to_bilm
 from elmokit.checkpoints.checkpoint import Checkpoint
@@ -48,6 +48,12 @@ def read(path: Path, options: Path | None = None, vocabulary: Path | None = None
     return Checkpoint(config, weights, "bilm-tf HDF5", str(path), vocabulary=words)
 
 
+def has_lstm(path: Path) -> bool:
+    """Whether an HDF5 file is a model, not a softmax or token vectors."""
+    with open_tensors(path) as tensors:
+        return tensors.count(r"lstm/0/(\d+)/") > 0
+
+
 def join_softmax(checkpoint: Checkpoint, path: Path) -> Checkpoint:
     """Add the softmax of a separate HDF5 file (datasets ``softmax/W`` and ``softmax/b``)."""
     weights = dict(checkpoint.weights)
@@ -71,17 +77,32 @@ def write(checkpoint: Checkpoint, path: Path) -> None:
     """Write weights to `path` and the options beside it (see `options_path`).
 
     The vocabulary goes to ``vocab.txt`` beside them when the model has one.
+
+    Raises:
+        CheckpointError: The model, or a word of its vocabulary, has no place in this format.
     """
     options, datasets = to_bilm(checkpoint.config, checkpoint.weights)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as temporary, create_hdf5(temporary) as file:
-        for name, array in datasets.items():
-            file.create_dataset(name, data=array)
-    with whole_file(options_path(path)) as temporary:
-        temporary.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
-    if checkpoint.vocabulary is not None:
-        with whole_file(path.parent / "vocab.txt") as temporary:
-            temporary.write_bytes(checkpoint.vocabulary.dump())
+    with ExitStack() as stack:  # all files are written before the first is moved to its place
+        if checkpoint.vocabulary is not None:
+            words = stack.enter_context(whole_file(path.parent / "vocab.txt"))
+            words.write_bytes(checkpoint.vocabulary.dump())
+            _check_words(checkpoint.vocabulary, read_vocabulary(words, checkpoint.config.text))
+        settings = stack.enter_context(whole_file(options_path(path)))
+        settings.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+        weights = stack.enter_context(whole_file(path))
+        with create_hdf5(weights) as file:
+            for name, array in datasets.items():
+                file.create_dataset(name, data=array)
+
+
+def _check_words(vocabulary: Vocabulary, written: Vocabulary) -> None:
+    if vocabulary.words != written.words:
+        lost = min(set(vocabulary) - set(written))
+        raise CheckpointError(
+            f"the vocab.txt of the bilm-tf layout cannot hold the word {lost!r}; "
+            "save this model in the native format"
+        )
 
 
 def options_path(weights: Path) -> Path:
@@ -119,22 +140,22 @@ def open_tensors(path: Path) -> Iterator[BilmTensors]:
     """The datasets of a file; whatever HDF5 trips over becomes a `CheckpointError`."""
     import h5py
 
-    size = path.stat().st_size
     try:
+        size = path.stat().st_size
         file = h5py.File(path, "r", locking=False)  # read-only places cannot lock
     except (OSError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable HDF5 file ({error})") from None
     with file:
         found: dict[str, h5py.Dataset] = {}
 
-        def collect(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset):
+        def collect(name: str | bytes, item: Any) -> None:
+            if isinstance(name, str) and isinstance(item, h5py.Dataset):  # bytes: not UTF-8
                 found[name] = item
 
         # visititems does not follow links into other files.
         _guarded(path, "its list of datasets", lambda: file.visititems(collect))
 
-        def read_one(name: str) -> Array:
+        def read_one(name: str) -> NDArray[Any]:
             return _guarded(path, name, lambda: _read_dataset(path, name, found[name], size))
 
         yield BilmTensors({name: name for name in found}, read_one, str(path))
@@ -150,7 +171,7 @@ def _guarded(path: Path, field: str, action: Callable[[], Result]) -> Result:
         raise CheckpointError(f"{path}: {field} cannot be read ({error})") from None
 
 
-def _read_dataset(path: Path, name: str, dataset: h5py.Dataset, file_size: int) -> Array:
+def _read_dataset(path: Path, name: str, dataset: h5py.Dataset, file_size: int) -> NDArray[Any]:
     if dataset.external or dataset.is_virtual:
         raise CheckpointError(f"{path}: the dataset {name} points to another file; refused")
     if dataset.dtype.kind != "f":
@@ -159,5 +180,5 @@ def _read_dataset(path: Path, name: str, dataset: h5py.Dataset, file_size: int) 
         )
     if dataset.size * dataset.dtype.itemsize > _MOST_COMPRESSION * file_size:
         raise CheckpointError(f"{path}: the dataset {name} claims the shape {dataset.shape}")
-    array: Array = dataset[()].astype(np.float32, copy=False)
+    array: NDArray[Any] = dataset[()]
     return array

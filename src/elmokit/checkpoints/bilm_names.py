@@ -31,16 +31,16 @@ from elmokit.config import (
 from elmokit.errors import CheckpointError, ConfigError
 
 Array = NDArray[np.float32]
-Read = Callable[[str], Array]
+Read = Callable[[str], NDArray[Any]]
 
 _LSTM = re.compile(
     r"(?:RNN_(?P<direction>[01])/)?(?:rnn|RNN)/"
-    r"(?:(?:multi_rnn_cell|MultiRNNCell)/(?:cell_|Cell)(?P<layer>\d+)/)?"
+    r"(?:(?:multi_rnn_cell|MultiRNNCell)/(?:cell_|Cell)(?P<layer>\d{1,4})/)?"
     r"(?:rnn/)?(?:lstm_cell|LSTMCell)/(?P<part>kernel|W_0|bias|B|projection/kernel|W_P_0)"
 )
 _PARTS = {"W_0": "kernel", "B": "bias", "projection/kernel": "projection", "W_P_0": "projection"}
 _PLAIN = re.compile(
-    r"char_embed|embedding|CNN/[Wb]_cnn_\d+|CNN_high_\d+/[Wb]_(?:carry|transform)"
+    r"char_embed|embedding|CNN/[Wb]_cnn_\d{1,4}|CNN_high_\d{1,4}/[Wb]_(?:carry|transform)"
     r"|CNN_proj/[Wb]_proj|softmax/[Wb]"
 )
 _OTHER_FORGET_BIAS = 1.0  # TensorFlow's cell adds this to the forget gate at run time
@@ -88,6 +88,11 @@ class BilmTensors:
             raise CheckpointError(f"{self.where}: the tensor {name} is missing")
         own_name = self._names[name]
         array = np.asarray(self._read(own_name))
+        if array.dtype.kind != "f":
+            raise CheckpointError(
+                f"{self.where}: the tensor {own_name} holds {array.dtype}, "
+                "not floating-point numbers"
+            )
         wrong = array.ndim != len(shape) or any(
             want is not None and want != size
             for want, size in zip(shape, array.shape, strict=False)
@@ -98,14 +103,21 @@ class BilmTensors:
                 f"{self.where}: the tensor {own_name} has shape {array.shape}, "
                 f"expected ({wanted}); do the options belong to this file?"
             )
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite: seen later
+            return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
 
     def count(self, pattern: str) -> int:
-        """How many of ``pattern.format(0)``, ``pattern.format(1)``, ... are there."""
-        number = 0
-        while pattern.format(number) in self._names:
-            number += 1
-        return number
+        """How many parts there are, by the highest number that `pattern` finds in a name.
+
+        One tensor makes a part, so that a file in which its other tensors are missing is not
+        taken for a smaller model.
+        """
+        matches = (re.match(pattern, name) for name in self._names)
+        return max((int(match[1]) + 1 for match in matches if match), default=0)
+
+    def own_name(self, name: str) -> str:
+        """How the file itself spells a name that it has."""
+        return self._names[name]
 
 
 def from_bilm(
@@ -118,7 +130,9 @@ def from_bilm(
     """
     weights: dict[str, Tensor] = {}
     try:
-        lstm = _read_lstm(tensors, option_table(options, "lstm", tensors.where), weights)
+        backward = _has_backward(tensors, options)
+        lstm_options = option_table(options, "lstm", tensors.where)
+        lstm = _read_lstm(tensors, lstm_options, backward, weights)
         characters: CharacterConfig | None = None
         words: WordConfig | None = None
         if "char_embed" in tensors:
@@ -140,19 +154,19 @@ def from_bilm(
             input_projection=projected,
             lstm=lstm,
         )
-        if "softmax/b" in tensors:
-            config = read_softmax(tensors, config, weights)
+        if "softmax/W" in tensors or "softmax/b" in tensors:
+            tied = options.get("share_embedding_softmax", False)
+            config = read_softmax(tensors, config, weights, tied=tied)
     except ConfigError as error:
         raise CheckpointError(f"{tensors.where}: {error}") from None
     return config, weights
 
 
 def read_softmax(
-    tensors: BilmTensors, config: ModelConfig, weights: dict[str, Tensor]
+    tensors: BilmTensors, config: ModelConfig, weights: dict[str, Tensor], *, tied: bool = False
 ) -> ModelConfig:
     """Add a softmax's tensors to `weights` and its size to the config."""
     bias = tensors.get("softmax/b", None)
-    tied = "softmax/W" not in tensors
     if not tied:
         weights["softmax.weight"] = tensors.get("softmax/W", len(bias), config.lstm.width)
     weights["softmax.bias"] = bias
@@ -167,35 +181,44 @@ def option_table(options: Mapping[str, Any], name: str, where: str) -> Mapping[s
     return value
 
 
-def _expect(options: Mapping[str, Any], name: str, found: object, where: str) -> None:
+def expect_option(options: Mapping[str, Any], name: str, found: object, where: str) -> None:
     """An option that is given must say what the tensors say."""
-    value = options.get(name, found)
-    if value != found:
+    value = options.get(name)
+    if value is not None and value != found:
         raise CheckpointError(
             f"{where}: the options say {name} = {value!r}, but the tensors have {found!r}: "
             "these options belong to another model"
         )
 
 
-def _read_lstm(
-    tensors: BilmTensors, options: Mapping[str, Any], weights: dict[str, Tensor]
-) -> LstmConfig:
-    stored = tensors.count("lstm/0/{}/kernel")
-    if stored == 0:
+def _has_backward(tensors: BilmTensors, options: Mapping[str, Any]) -> bool:
+    """Whether there is a right-to-left direction; it must not be missing by accident."""
+    if tensors.count(r"lstm/0/(\d+)/") == 0:
         raise CheckpointError(f"{tensors.where}: no LSTM weights inside; is it an ELMo model?")
+    backward = tensors.count(r"lstm/1/(\d+)/") > 0
+    expect_option(options, "bidirectional", backward, tensors.where)
+    # A model of one direction has no number in the names of its LSTM.
+    first = "lstm/0/0/kernel"
+    if not backward and first in tensors and "RNN_0/" in tensors.own_name(first):
+        raise CheckpointError(f"{tensors.where}: the tensors of the backward LSTM are missing")
+    return backward
+
+
+def _read_lstm(
+    tensors: BilmTensors, options: Mapping[str, Any], backward: bool, weights: dict[str, Tensor]
+) -> LstmConfig:
+    stored = tensors.count(r"lstm/[01]/(\d+)/")
     layers = options.get("n_layers", stored)
-    if not isinstance(layers, int) or not 1 <= layers <= stored:
+    if type(layers) is not int or not 1 <= layers <= stored:
         raise CheckpointError(
             f"{tensors.where}: the options say n_layers = {layers!r}, the file has {stored} layers"
         )
-    backward = "lstm/1/0/kernel" in tensors
     # Only the matrix sizes tell P and H: the kernel is (2P, 4H).
     rows, columns = tensors.get("lstm/0/0/kernel", None, None).shape
     width, cells = rows // 2, columns // 4
     projection = "lstm/0/0/projection" in tensors
-    _expect(options, "projection_dim", width, tensors.where)
-    _expect(options, "dim", cells, tensors.where)
-    residual = options.get("use_skip_connections", False)
+    expect_option(options, "projection_dim", width, tensors.where)
+    expect_option(options, "dim", cells, tensors.where)
     config = LstmConfig(
         layers=layers,
         cells=cells,
@@ -203,7 +226,7 @@ def _read_lstm(
         projection=projection,
         cell_clip=options.get("cell_clip"),
         projection_clip=options.get("proj_clip"),
-        residual=bool(residual),
+        residual=options.get("use_skip_connections", False),
         forget_bias=_OTHER_FORGET_BIAS,
         backward=backward,
     )
@@ -212,8 +235,10 @@ def _read_lstm(
             old, new = f"lstm/{index}/{layer}", f"lstm.{direction}_stack.{layer}"
             kernel = tensors.get(f"{old}/kernel", 2 * width, 4 * cells)
             kernel = kernel.reshape(2 * width, 4, cells)[:, _GATES].permute(1, 2, 0)  # (4, H, 2P)
-            weights[f"{new}.input_weight"] = kernel[..., :width].reshape(4 * cells, width)
-            weights[f"{new}.state_weight"] = kernel[..., width:].reshape(4 * cells, width)
+            # Contiguous as in every other format, for the same rounding in products.
+            kernel = kernel.reshape(4 * cells, 2 * width)
+            weights[f"{new}.input_weight"] = kernel[:, :width].contiguous()
+            weights[f"{new}.state_weight"] = kernel[:, width:].contiguous()
             bias = tensors.get(f"{old}/bias", 4 * cells)
             weights[f"{new}.bias"] = bias.reshape(4, cells)[_GATES].reshape(-1)
             if projection:
@@ -235,27 +260,21 @@ def _read_characters(
     dim = table.shape[1]
     weights["encoder.characters.embedding"] = table
     filters = []
-    for i in range(tensors.count("CNN/W_cnn_{}")):
+    for i in range(tensors.count(r"CNN/[Wb]_cnn_(\d+)")):
         matrix = tensors.get(f"CNN/W_cnn_{i}", 1, None, dim, None)
         filters.append((matrix.shape[1], matrix.shape[3]))
         new = f"encoder.characters.filters.{i}"
         weights[f"{new}.weight"] = matrix[0].permute(2, 1, 0).contiguous()  # (n, E, width)
         weights[f"{new}.bias"] = tensors.get(f"CNN/b_cnn_{i}", matrix.shape[3])
-    given = options.get("filters", [list(pair) for pair in filters])
-    _expect(
-        {"filters": [list(pair) for pair in given]},
-        "filters",
-        [list(p) for p in filters],
-        tensors.where,
-    )
+    expect_option(options, "filters", [list(pair) for pair in filters], tensors.where)
     config = CharacterConfig(
         dim=dim,
         max_characters=options.get("max_characters_per_token", 50),
         filters=tuple(filters),
         activation=options.get("activation", "relu"),
-        highways=tensors.count("CNN_high_{}/W_carry"),
+        highways=tensors.count(r"CNN_high_(\d+)/"),
     )
-    _expect(options, "n_highway", config.highways, tensors.where)
+    expect_option(options, "n_highway", config.highways, tensors.where)
     for k in range(config.highways):
         old, new, width = f"CNN_high_{k}", f"encoder.characters.highways.{k}", config.width
         # What bilm-tf calls "carry" is the gate that multiplies the transform.
@@ -298,6 +317,12 @@ def to_bilm(
         raise CheckpointError(
             "the bilm-tf HDF5 layout has no projection above a word table; "
             "save this model in the native format"
+        )
+    markers, usual = ((text.begin, text.end, text.unknown) for text in (config.text, TextConfig()))
+    if config.words is not None and markers != usual:
+        raise CheckpointError(
+            f"the bilm-tf HDF5 layout calls its special words {' '.join(usual)}, not "
+            f"{' '.join(markers)}; save this model in the native format"
         )
     datasets: dict[str, Tensor] = {}
     options: dict[str, Any] = {"lstm": _lstm_options(config.lstm)}

@@ -16,13 +16,12 @@ def download(source: str) -> Path:
     What lies in the cache already is used when the hub cannot be reached.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     name, _, revision = source.removeprefix(PREFIX).partition("@")
     try:
         return Path(snapshot_download(name, revision=revision or None))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # its own kinds, and those of whichever HTTP library it uses
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise CheckpointError(
             f"{source}: cannot be fetched from the Hugging Face hub ({reason}). Check the name "
             "and the network; for a private model log in with huggingface-cli"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from torch import Tensor
 
+from elmokit.checkpoints.bilm_names import expect_option, option_table
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.json_files import read_json
 from elmokit.checkpoints.torch_names import (
@@ -73,6 +75,8 @@ def _read_characters(
     table = get(tensors, "char_emb_layer.embedding.weight", where, 2)
     filters, weights = read_filters(tensors, "convolutions.{}", where)
     highways, highway_weights = read_highways(tensors, "highways._layers.{}", where)
+    expect_option(options, "filters", [list(pair) for pair in filters], where)
+    expect_option(options, "n_highway", highways, where)
     weights |= highway_weights
     weights["encoder.characters.embedding"] = table
     config = CharacterConfig(
@@ -99,11 +103,10 @@ def _architecture(folder: Path) -> dict[str, Any]:
         return settings
     # The path is its author's; only the last part means anything here.
     path = folder / PureWindowsPath(named).name
-    if path.is_file() and path != config:
+    if os.path.isfile(path) and path != config:
         given = read_json(path)
         for part, values in _RELEASED.items():
-            if isinstance(given.get(part), dict):
-                settings[part] = {**values, **given[part]}
+            settings[part] = {**values, **option_table(given, part, str(path))}
     return settings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -13,11 +14,15 @@ from elmokit.checkpoints.archives import unpacked
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.tf_bundle import latest_prefix
 from elmokit.errors import CheckpointError
+from elmokit.text.inputs import InputBuilder
 
 EMBEDDED = Path(__file__).parent.parent / "models"
 """The models inside the package, a native folder each."""
 
 DEFAULT_MODEL = "test-tiny"
+
+_USUAL_NAMES = ("weights.hdf5", "model.hdf5")
+_PACKED = (b"PK", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # zip, gzip, bzip2, xz
 
 
 @dataclass(frozen=True)
@@ -44,20 +49,19 @@ def _hdf5_files(folder: Path) -> list[Path]:
     files = [
         path for path in folder.iterdir() if path.is_file() and _starts(path, bilm_hdf5.SIGNATURE)
     ]
-    first = ("weights.hdf5", "model.hdf5")
-    return sorted(
-        files, key=lambda path: (path.name not in first, "weights" not in path.name, path.name)
-    )
+    return sorted(files, key=lambda path: (path.name not in _USUAL_NAMES, path.name))
 
 
 def _read_hdf5(folder: Path, extras: Extras) -> Checkpoint:
     files = _hdf5_files(folder)
-    for path in files:
-        with bilm_hdf5.open_tensors(path) as tensors:
-            if "lstm/0/0/kernel" in tensors:
-                return bilm_hdf5.read(path, extras.options, extras.vocabulary)
-    names = ", ".join(path.name for path in files)
-    raise CheckpointError(f"{folder}: no LSTM weights in {names}")
+    models = [path for path in files if bilm_hdf5.has_lstm(path)]
+    if not models:
+        names = ", ".join(path.name for path in files)
+        raise CheckpointError(f"{folder}: no LSTM weights in {names}")
+    if len(models) > 1 and models[0].name not in _USUAL_NAMES:
+        names = ", ".join(path.name for path in models)
+        raise CheckpointError(f"{folder}: several models ({names}); name one of these files")
+    return bilm_hdf5.read(models[0], extras.options, extras.vocabulary)
 
 
 def _read_tf_folder(folder: Path, extras: Extras) -> Checkpoint:
@@ -107,7 +111,7 @@ FOLDER_LAYOUTS = (
     FolderLayout(
         "TensorFlow checkpoint",
         "*.index with *.data-00000-of-00001 and options.json",
-        lambda folder: any(folder.glob("*.index")),
+        lambda folder: any(path.is_file() for path in folder.glob("*.index")),
         _read_tf_folder,
     ),
     FolderLayout(
@@ -120,7 +124,7 @@ FOLDER_LAYOUTS = (
 
 
 def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
-    """Read a model from wherever it is.
+    """Read a model from wherever it is, and check that its word lists belong to it.
 
     Args:
         source: None for the default model; else the name of an embedded model, a folder, a
@@ -130,15 +134,22 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
     Raises:
         CheckpointError: Nothing is there, it is of no known kind, or it is damaged.
     """
-    if source is None:
-        source = DEFAULT_MODEL
+    checkpoint = _read_anything(DEFAULT_MODEL if source is None else source, extras)
+    try:
+        InputBuilder(checkpoint.config, checkpoint.vocabulary, checkpoint.symbols)
+    except CheckpointError as error:  # it does not know where the model came from
+        raise CheckpointError(f"{checkpoint.source}: {error}") from None
+    return checkpoint
+
+
+def _read_anything(source: str | Path, extras: Extras) -> Checkpoint:
     if isinstance(source, str) and source.startswith(hub.PREFIX):
         return replace(_read_path(hub.download(source), extras), source=source)
-    path = Path(source).expanduser()
-    if path.exists():
+    path = Path(os.path.expanduser(source))
+    if os.path.exists(path):
         checkpoint = _read_path(path, extras)
         return replace(checkpoint, source=str(path))
-    if path.with_name(path.name + ".index").is_file():
+    if os.path.isfile(f"{path}.index"):
         return tf_checkpoint.read(path, extras.options, extras.vocabulary)
     if str(source) in embedded_models():
         return replace(native.read(EMBEDDED / str(source)), source=str(source))
@@ -166,6 +177,8 @@ def _read_folder(folder: Path, extras: Extras) -> Checkpoint:
 
 
 def _read_file(path: Path, extras: Extras) -> Checkpoint:
+    if not path.is_file():  # opening a named pipe would wait for ever
+        raise CheckpointError(f"{path}: not a regular file")
     if _starts(path, bilm_hdf5.SIGNATURE):
         return bilm_hdf5.read(path, extras.options, extras.vocabulary)
     if path.name.endswith(".index"):
@@ -188,11 +201,11 @@ def _read_file(path: Path, extras: Extras) -> Checkpoint:
 
 
 def _is_archive(path: Path) -> bool:
-    if zipfile.is_zipfile(path) or _starts(path, b"PK") or _starts(path, b"\x1f\x8b"):
+    if zipfile.is_zipfile(path) or any(_starts(path, start) for start in _PACKED):
         return True  # whether it is whole is found out while unpacking
     try:
         return tarfile.is_tarfile(path)
-    except (OSError, EOFError):
+    except Exception:  # damaged archives raise nearly every built-in kind
         return False
 
 
@@ -205,7 +218,7 @@ def _is_torch_file(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith("/data.pkl") for name in archive.namelist())
-    except (zipfile.BadZipFile, OSError, ValueError):
+    except Exception:  # as above
         return False
 
 

@@ -8,8 +8,6 @@ one before. Every block is followed by a byte for its compression and a checksum
 from collections.abc import Iterator
 from pathlib import Path
 
-import google_crc32c
-
 from elmokit.checkpoints.protobuf_wire import read_varint
 from elmokit.errors import CheckpointError
 
@@ -76,6 +74,8 @@ def _block(data: bytes, offset: int, size: int, path: Path) -> bytes:
     if end + _TRAILER_SIZE > len(data) - _FOOTER_SIZE:
         raise CheckpointError(f"{where}: ends outside the file; it is cut short or damaged")
     stored = int.from_bytes(data[end + 1 : end + _TRAILER_SIZE], "little")
+    import google_crc32c  # its package is for these files alone
+
     if masked(google_crc32c.value(data[offset : end + 1])) != stored:
         raise CheckpointError(f"{where}: wrong checksum; the file is damaged, fetch it again")
     if data[end] != 0:

@@ -24,7 +24,6 @@ from pathlib import Path, PureWindowsPath
 from types import MappingProxyType
 from typing import Any, BinaryIO, Literal
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -233,6 +232,8 @@ class TensorBundle:
         return _beside(self.prefix, f".data-{shard:05d}-of-{self._shards:05d}")
 
     def _load(self, entry: TensorEntry) -> NDArray[Any]:
+        import google_crc32c  # its package is for these files alone
+
         path = self._shard_path(entry.shard)
         where = f"{path}: tensor {entry.name!r}"
         with _open(path) as file:

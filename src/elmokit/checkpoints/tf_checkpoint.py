@@ -76,11 +76,15 @@ def _open(prefix: Path) -> BilmTensors:
 
 def _read_mix(bundle: TensorBundle, layers: int, where: str) -> Mapping[str, Tensor]:
     for weights_name, gamma_name in _MIX_NAMES:
-        if weights_name in bundle.entries and gamma_name in bundle.entries:
-            weights, gamma = _numbers(bundle.read(weights_name)), _numbers(bundle.read(gamma_name))
-            if weights.numel() != layers or gamma.numel() != 1:
-                raise CheckpointError(f"{where}: {weights_name} does not fit {layers} layers")
-            return {"mixes.0.weights": weights, "mixes.0.gamma": gamma.reshape(())}
+        if weights_name in bundle.entries or gamma_name in bundle.entries:
+            weights, gamma = bundle.read(weights_name), bundle.read(gamma_name)
+            if weights.shape != (layers,) or gamma.shape not in ((), (1,)):
+                raise CheckpointError(
+                    f"{where}: {weights_name} and {gamma_name} are no mix of {layers} layers"
+                )
+            if weights.dtype.kind != "f" or gamma.dtype.kind != "f":
+                raise CheckpointError(f"{where}: {weights_name} and {gamma_name} must be floats")
+            return {"mixes.0.weights": _numbers(weights), "mixes.0.gamma": _numbers(gamma)[0]}
     return {}
 
 

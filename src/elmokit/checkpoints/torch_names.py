@@ -6,6 +6,7 @@ already added, and highways whose gate multiplies the input, so its sign is turn
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elmokit.checkpoints.archives import check_expansion
+from elmokit.checkpoints.bilm_names import expect_option
 from elmokit.config import LstmConfig
 from elmokit.errors import CheckpointError
 
 Tensors = Mapping[str, Tensor]
+
+_MOST_COMPRESSION = 200  # a tensor that claims to be larger than this times its file is damage
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read a state dict saved by torch of any age; nothing but tensors is ever unpickled."""
     import warnings
 
+    check_expansion(path)
     try:
+        size = path.stat().st_size
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # old storages are deprecated, which is our business
             data = torch.load(path, map_location="cpu", weights_only=True)
@@ -34,11 +41,19 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         ) from None
     if not isinstance(data, Mapping):
         raise CheckpointError(f"{path}: expected a table of tensors, found {type(data).__name__}")
-    return {
-        str(name): value.float() if value.is_floating_point() else value
-        for name, value in data.items()
-        if isinstance(value, Tensor)
-    }
+    tensors: dict[str, Tensor] = {}
+    for name, value in data.items():
+        if not isinstance(value, Tensor):
+            continue
+        # A tensor can claim any shape over few bytes, or have no bytes at all.
+        plain = value.layout == torch.strided and value.device.type == "cpu"
+        if not plain or value.numel() * value.element_size() > _MOST_COMPRESSION * size:
+            raise CheckpointError(
+                f"{path}: the tensor {name} of shape {tuple(value.shape)} is not stored in full"
+            )
+        numbers = value.detach().float() if value.is_floating_point() else value
+        tensors[str(name)] = numbers.contiguous()
+    return tensors
 
 
 def get(tensors: Tensors, name: str, where: str, dims: int) -> Tensor:
@@ -55,22 +70,27 @@ def get(tensors: Tensors, name: str, where: str, dims: int) -> Tensor:
 
 
 def count(tensors: Tensors, pattern: str) -> int:
-    """How many of ``pattern.format(0)``, ``pattern.format(1)``, ... are there."""
-    number = 0
-    while pattern.format(number) in tensors:
-        number += 1
-    return number
+    """How many parts there are, by the highest number in place of ``{}`` in a name's beginning.
+
+    One tensor makes a part, so that a file in which its other tensors are missing is not taken
+    for a smaller model.
+    """
+    numbered = re.compile(re.escape(pattern).replace(r"\{\}", r"(\d{1,4})") + r"(?:\.|$)")
+    matches = (numbered.match(name) for name in tensors)
+    return max((int(match[1]) + 1 for match in matches if match), default=0)
 
 
 def read_lstm(
     tensors: Tensors, prefix: str, where: str, options: Mapping[str, Any]
 ) -> tuple[LstmConfig, dict[str, Tensor]]:
     """Both LSTM stacks; `options` gives ``cell_clip`` and ``proj_clip``."""
-    pattern = prefix + "forward_layer_{}.input_linearity.weight"
-    layers = count(tensors, pattern)
-    if layers == 0:
-        raise CheckpointError(f"{where}: no tensor {pattern.format(0)}; is it an ELMo model?")
-    columns, width = get(tensors, pattern.format(0), where, 2).shape
+    first = f"{prefix}forward_layer_0.input_linearity.weight"
+    if first not in tensors:
+        raise CheckpointError(f"{where}: no tensor {first}; is it an ELMo model?")
+    layers = count(tensors, prefix + "forward_layer_{}")
+    columns, width = get(tensors, first, where, 2).shape
+    for name, found in (("n_layers", layers), ("projection_dim", width), ("dim", columns // 4)):
+        expect_option(options, name, found, where)
     config = LstmConfig(
         layers=layers,
         cells=columns // 4,
@@ -99,7 +119,7 @@ def read_filters(
     """The CNN's filters named by `pattern`, and their (width, count)."""
     filters = []
     weights: dict[str, Tensor] = {}
-    for i in range(count(tensors, pattern + ".weight")):
+    for i in range(count(tensors, pattern)):
         weight = get(tensors, pattern.format(i) + ".weight", where, 3)
         filters.append((weight.shape[2], weight.shape[0]))
         weights[f"encoder.characters.filters.{i}.weight"] = weight
@@ -111,7 +131,7 @@ def read_filters(
 def read_highways(tensors: Tensors, pattern: str, where: str) -> tuple[int, dict[str, Tensor]]:
     """The highways named by `pattern`, the gate's sign turned."""
     weights: dict[str, Tensor] = {}
-    number = count(tensors, pattern + ".weight")
+    number = count(tensors, pattern)
     for k in range(number):
         for name, dims in (("weight", 2), ("bias", 1)):
             both = get(tensors, f"{pattern.format(k)}.{name}", where, dims)
