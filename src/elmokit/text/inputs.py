@@ -68,10 +68,16 @@ class InputBuilder:
         """Ids of the words, in order."""
         return WordInputs(
             characters=self.alphabet.ids(words) if self.alphabet else None,
-            words=self._word_ids(words) if self._vocabulary else None,
+            words=self.word_ids(words) if self.reads_words else None,
         )
 
-    def _word_ids(self, words: Sequence[str]) -> Ids:
+    @property
+    def reads_words(self) -> bool:
+        """Whether the model has a word table."""
+        return self._vocabulary is not None
+
+    def word_ids(self, words: Sequence[str]) -> Ids:
+        """Rows of the model's word table."""
         vocabulary = self._vocabulary
         assert vocabulary is not None
         ids = np.empty(len(words), dtype=np.int64)

@@ -1,0 +1,208 @@
+"""``elmokit corpus``: raw text to a prepared corpus, its vocabulary and its numbers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter, validators
+
+from elmokit.cli.options import AtLeastOne, Field, Flag, Json
+
+if TYPE_CHECKING:
+    from elmokit.text.corpus_stats import CorpusStats
+
+PREPARE_EXAMPLES = (
+    "elmokit corpus prepare news.txt.gz more.jsonl -o corpus",
+    "elmokit corpus prepare enwiki-pages-articles.xml.bz2 -o wikipedia --workers 8",
+    "elmokit corpus prepare tokenised.txt -o corpus --tokenizer space --sentences line "
+    "--documents line",
+    "elmokit corpus prepare hfds:wikitext:wikitext-103-raw-v1:train -o corpus",
+)
+VOCAB_EXAMPLES = (
+    "elmokit corpus vocab corpus -o vocab.txt --size 100000",
+    "elmokit corpus vocab corpus -o vocab.txt --min-count 3",
+)
+STATS_EXAMPLES = (
+    "elmokit corpus stats corpus",
+    "elmokit corpus stats corpus --vocab-size 50000 --json",
+    "elmokit corpus stats corpus --plot corpus.png",
+)
+
+
+def _epilogue(examples: tuple[str, ...]) -> str:
+    lines = "  \n".join(examples)  # two spaces: a line break of Markdown
+    return f"Examples:\n\n{lines}"
+
+
+corpus = App(
+    name="corpus",
+    help="Prepare text for pretraining: sentences, tokens, vocabulary, numbers.",
+    help_epilogue="Each has examples: elmokit corpus prepare --help",
+)
+
+
+@corpus.command(help_epilogue=_epilogue(PREPARE_EXAMPLES))
+def prepare(  # noqa: D417 - options that verbs share bring their own help
+    sources: Annotated[list[str], Parameter(name="TEXT")],
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    tokenizer: str = "words",
+    sentences: Literal["split", "line"] = "split",
+    documents: Literal["blank", "line"] = "blank",
+    field: Field = "text",
+    heldout: Annotated[float, Parameter(validator=validators.Number(gte=0, lt=1))] = 0.01,
+    max_tokens: Annotated[int | None, AtLeastOne] = None,
+    lower: Annotated[bool, Flag] = False,
+    strip_non_letters: Annotated[bool, Flag] = False,
+    stop_words: str | None = None,
+    workers: Annotated[int | None, AtLeastOne] = None,
+    overwrite: Annotated[bool, Flag] = False,
+) -> None:
+    """Turn text into a folder of sentences, tokens and word counts.
+
+    The text streams: memory holds the table of distinct words, not the text. The result is the
+    same with any number of workers.
+
+    Args:
+        sources: One or more of: text, .jsonl, .csv, .tsv (each also .gz, .bz2, .xz, .zst),
+            .parquet, a Wikipedia dump (.xml, .xml.bz2), hfds:NAME[:CONFIG][:SPLIT], or - for
+            standard input.
+        output: The corpus folder.
+        tokenizer: words, space, chars, jieba or spacy:LANGUAGE.
+        sentences: What a line holds: running text to be split, or one sentence.
+        documents: What ends a document of plain text: a blank line, or every line.
+        heldout: Share of the documents that is kept apart to measure perplexity on.
+        max_tokens: Longer sentences are cut into pieces of this many tokens.
+        lower: Write all tokens in small letters.
+        strip_non_letters: Keep nothing but the letters of a token.
+        stop_words: Leave these words out: a file with one a line, or en for a built-in list.
+        workers: Processes that tokenise; all cores when left out.
+        overwrite: Replace a corpus that stands at OUTPUT.
+    """
+    from tqdm.auto import tqdm
+
+    from elmokit.text.cleaning import CleaningConfig, read_stop_words
+    from elmokit.text.prepare import CorpusConfig, prepare_corpus
+
+    settings = CorpusConfig(
+        tokenizer=tokenizer,
+        sentences=sentences,
+        documents=documents,
+        field=field,
+        heldout=heldout,
+        max_tokens=max_tokens,
+        cleaning=CleaningConfig(
+            lower=lower,
+            strip_non_letters=strip_non_letters,
+            stop_words=() if stop_words is None else read_stop_words(stop_words),
+        ),
+    )
+    start = time.perf_counter()
+    # disable=None: no bar when standard error is no terminal.
+    with tqdm(unit=" tokens", unit_scale=True, disable=None) as bar:
+        summary = prepare_corpus(
+            sources,
+            output,
+            settings=settings,
+            workers=workers,
+            overwrite=overwrite,
+            progress=bar.update,
+        )
+    seconds = time.perf_counter() - start
+    train, rest = summary.train, summary.heldout
+    print(
+        f"{train.documents} documents, {train.sentences} sentences, {train.tokens} tokens, "
+        f"{train.types} types; held out {rest.documents} documents, {rest.tokens} tokens; "
+        f"{seconds:.1f} s: {output}",
+        file=sys.stderr,
+    )
+
+
+@corpus.command(help_epilogue=_epilogue(VOCAB_EXAMPLES))
+def vocab(
+    folder: Path,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    size: Annotated[int | None, Parameter(validator=validators.Number(gte=3))] = None,
+    min_count: Annotated[int, AtLeastOne] = 1,
+) -> None:
+    """Write the vocabulary file of a prepared corpus, as bilm-tf reads it.
+
+    One word a line: <S>, </S>, <UNK>, then the words of the training text, the most frequent
+    first.
+
+    Args:
+        folder: A prepared corpus.
+        output: The vocabulary file.
+        size: At most this many lines, the three special words included.
+        min_count: Only words that occur this often.
+    """
+    from elmokit.text.shards import TokenCorpus
+    from elmokit.whole_file import whole_file
+
+    words = TokenCorpus(folder).vocabulary(size, min_count)
+    with (
+        whole_file(output) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="\n") as file,
+    ):
+        file.writelines(word + "\n" for word in words)
+    print(f"{len(words)} words: {output}", file=sys.stderr)
+
+
+@corpus.command(help_epilogue=_epilogue(STATS_EXAMPLES))
+def stats(  # noqa: D417 - options that verbs share bring their own help
+    folder: Path,
+    /,
+    *,
+    vocab_size: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
+    plot: Path | None = None,
+    as_json: Json = False,
+) -> None:
+    """Show sizes, sentence lengths, and how much of the text a vocabulary covers.
+
+    Args:
+        folder: A prepared corpus.
+        vocab_size: Vocabulary sizes to look at, the three special words included.
+        plot: Draw word counts and sentence lengths: .png, .svg or .pdf.
+    """
+    from elmokit.text.corpus_stats import corpus_stats, plot_corpus
+    from elmokit.text.shards import TokenCorpus
+
+    opened = TokenCorpus(folder)
+    found = corpus_stats(opened, vocab_size or ())
+    if plot is not None:
+        plot_corpus(opened, plot)
+    if as_json:
+        about = {"sources": opened.sources, "settings": opened.settings}
+        print(json.dumps({**about, **asdict(found)}, indent=2, ensure_ascii=False))
+        return
+    for line in _stats_lines(found):
+        print(line)
+
+
+def _stats_lines(found: CorpusStats) -> Iterator[str]:
+    for name, counts in found.counts.items():
+        yield (
+            f"{name}: {counts.documents:,} documents, {counts.sentences:,} sentences, "
+            f"{counts.tokens:,} tokens, {counts.types:,} types"
+        )
+        lengths = found.lengths[name]
+        if lengths is not None:
+            shares = ", ".join(f"{share} % {size}" for share, size in lengths.percentiles.items())
+            yield (
+                f"  tokens of a sentence: mean {lengths.mean:.1f}; {shares}; "
+                f"longest {lengths.longest}"
+            )
+    yield f"words that occur once: {found.once:,}"
+    yield f"{'vocabulary':>12}{'rarest word':>14}{'OOV train':>12}{'OOV heldout':>13}"
+    for row in found.coverage:
+        heldout = "-" if row.heldout_oov is None else f"{row.heldout_oov:.3%}"
+        yield f"{row.size:>12,}{row.rarest:>13,}x{row.train_oov:>12.3%}{heldout:>13}"
