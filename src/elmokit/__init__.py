@@ -1,4 +1,4 @@
-"""elmokit: load every published ELMo and give its exact vectors.
+"""elmokit: load every published ELMo, get its exact vectors, pretrain your own.
 
 Public names are resolved when they are first used, so that importing the package is quick and
 loads no torch.
@@ -17,6 +17,10 @@ _HOMES = {
     "ElmoEmbedding": "elmokit.vectors.embedding",
     "ScalarMix": "elmokit.model.scalar_mix",
     "WordVectors": "elmokit.vectors.static_vectors",
+    "pretrain": "elmokit.training.pretrain",
+    "adapt": "elmokit.training.adapt",
+    "AdaptConfig": "elmokit.training.adapt",
+    "PretrainConfig": "elmokit.training.settings",
     "ModelConfig": "elmokit.config",
     "ElmokitError": "elmokit.errors",
     "ConfigError": "elmokit.errors",
@@ -28,11 +32,15 @@ if TYPE_CHECKING:
     from elmokit.config import ModelConfig
     from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
     from elmokit.model.scalar_mix import ScalarMix
+    from elmokit.training.adapt import AdaptConfig, adapt
+    from elmokit.training.pretrain import pretrain
+    from elmokit.training.settings import PretrainConfig
     from elmokit.vectors.elmo import Elmo, load
     from elmokit.vectors.embedding import ElmoEmbedding
     from elmokit.vectors.static_vectors import WordVectors
 
 __all__ = [
+    "AdaptConfig",
     "CheckpointError",
     "ConfigError",
     "DataError",
@@ -40,10 +48,13 @@ __all__ = [
     "ElmoEmbedding",
     "ElmokitError",
     "ModelConfig",
+    "PretrainConfig",
     "ScalarMix",
     "WordVectors",
     "__version__",
+    "adapt",
     "load",
+    "pretrain",
 ]
 
 

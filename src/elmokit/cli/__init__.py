@@ -16,9 +16,25 @@ from typing import TextIO
 from cyclopts import App, CycloptsError, Parameter
 
 from elmokit import __version__
-from elmokit.cli import convert, encode, info, models, similar
+from elmokit.cli import (
+    adapt,
+    convert,
+    corpus,
+    encode,
+    generate,
+    info,
+    models,
+    perplexity,
+    pretrain,
+    score,
+    similar,
+    substitutes,
+)
 from elmokit.cli.options import UsageError
 from elmokit.errors import ElmokitError
+
+READING_VERBS = (["corpus"], ["encode"], ["score"], ["perplexity"])
+"""How a call begins in which ``-`` stands for standard input."""
 
 BAD_INPUT = 1
 BAD_USAGE = 2
@@ -38,10 +54,23 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_none",
 )
-for module in (encode, similar, convert, info, models):
+for module in (
+    encode,
+    similar,
+    score,
+    perplexity,
+    substitutes,
+    generate,
+    pretrain,
+    adapt,
+    convert,
+    info,
+    models,
+):
     examples = "  \n".join(module.EXAMPLES)  # two spaces: a line break of Markdown
     verb = getattr(module, module.__name__.rpartition(".")[2])
     app.command(verb, help_epilogue=f"Examples:\n\n{examples}")
+app.command(corpus.corpus)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _input_last(words: list[str]) -> list[str]:
     """Put ``-`` behind ``--``: cyclopts takes it for an option anywhere else."""
-    if words[:1] != ["encode"] or words.count("-") != 1 or "--" in words:
+    if words[:1] not in READING_VERBS or words.count("-") != 1 or "--" in words:
         return words
     return [*(word for word in words if word != "-"), "--", "-"]
 

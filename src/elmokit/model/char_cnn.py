@@ -35,8 +35,19 @@ class Filter(nn.Module):
         self.bias = nn.Parameter(torch.empty(count))
 
     def forward(self, characters: Tensor) -> Tensor:
-        """The largest response anywhere in the word: (N, E, C) to (N, n)."""
-        return F.conv1d(characters, self.weight, self.bias).amax(dim=2)
+        """The largest response anywhere in the word: (N, C, E) to (N, n).
+
+        One matrix product over all windows; a convolution of so few channels is slower, and on
+        a GPU it looks for a plan anew at every number of words.
+        """
+        count, dim, width = self.weight.shape
+        windows = characters.unfold(1, width, 1).transpose(2, 3)  # (N, C - width + 1, width, E)
+        matrix = self.weight.transpose(1, 2).reshape(count, width * dim)
+        responses = F.linear(windows.flatten(2), matrix, self.bias)  # (N, positions, n)
+        if torch.is_grad_enabled():
+            # Its gradient goes to one place, which is half the work of amax's.
+            return responses.max(dim=1).values
+        return responses.amax(dim=1)
 
 
 class CharacterCnn(nn.Module):
@@ -53,7 +64,7 @@ class CharacterCnn(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Read the spelling of each word."""
-        characters = F.embedding(ids, self.embedding).transpose(1, 2)  # (N, E, C)
+        characters = F.embedding(ids, self.embedding)  # (N, C, E)
         x = torch.cat([filters(characters) for filters in self.filters], dim=1)  # (N, F)
         x = self._activation(x)
         for highway in self.highways:

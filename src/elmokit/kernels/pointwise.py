@@ -1,0 +1,87 @@
+"""The LSTM's element-wise half-steps, in place, by torch or by Triton.
+
+Both functions work on gates (D, B, 4H) in the order input, forget, candidate, output.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from torch import Tensor
+
+TRITON = importlib.util.find_spec("triton") is not None
+"""Without Triton, torch's own operations serve GPUs too."""
+
+
+def forward(
+    gates: Tensor,
+    cells: Tensor,
+    new_cells: Tensor,
+    memory: Tensor,
+    cell_clip: float | None,
+    forget_bias: float,
+) -> None:
+    """One step forward.
+
+    Args:
+        gates: Before their nonlinearities; overwritten with the activations.
+        cells: The cells before the step: (D, B, H).
+        new_cells: Written: the cells after it.
+        memory: Written: output gate times tanh of the cells, (D, B, H).
+        cell_clip: Bound on the cells.
+        forget_bias: Added to the forget gate.
+    """
+    if gates.is_cuda and TRITON:
+        from elmokit.kernels import pointwise_triton
+
+        pointwise_triton.forward(gates, cells, new_cells, memory, cell_clip, forget_bias)
+        return
+    take_in, keep, candidate, give_out = gates.chunk(4, dim=-1)  # 4 x (D, B, H)
+    take_in.sigmoid_()
+    keep.add_(forget_bias).sigmoid_()
+    candidate.tanh_()
+    give_out.sigmoid_()
+    new_cells.copy_(keep * cells).addcmul_(take_in, candidate)
+    if cell_clip is not None:
+        new_cells.clamp_(-cell_clip, cell_clip)
+    memory.copy_(new_cells.tanh().mul_(give_out))
+
+
+def backward(
+    activations: Tensor,
+    cells: Tensor,
+    new_cells: Tensor,
+    d_memory: Tensor,
+    d_cells: Tensor,
+    cell_clip: float | None,
+) -> None:
+    """One step backward.
+
+    Args:
+        activations: From `forward`; overwritten with the gradient of the gates.
+        cells: The cells before the step.
+        new_cells: The cells after it.
+        d_memory: Gradient of `memory`: (D, B, H).
+        d_cells: Gradient that reaches the new cells from later steps; overwritten with the
+            gradient of the cells before the step.
+        cell_clip: Bound on the cells.
+    """
+    if activations.is_cuda and TRITON:
+        from elmokit.kernels import pointwise_triton
+
+        pointwise_triton.backward(activations, cells, new_cells, d_memory, d_cells, cell_clip)
+        return
+    take_in, keep, candidate, give_out = activations.chunk(4, dim=-1)  # 4 x (D, B, H)
+    tanh = new_cells.tanh()
+    d_out = d_memory * tanh * give_out * (1 - give_out)
+    d_cells.add_(d_memory * give_out * (1 - tanh * tanh))
+    if cell_clip is not None:
+        d_cells.masked_fill_(new_cells.abs() >= cell_clip, 0)
+    d_in = d_cells * candidate * take_in * (1 - take_in)
+    d_candidate = d_cells * take_in * (1 - candidate * candidate)
+    d_keep = d_cells * cells * keep * (1 - keep)
+    d_cells.mul_(keep)
+    take_in.copy_(d_in)
+    keep.copy_(d_keep)
+    candidate.copy_(d_candidate)
+    give_out.copy_(d_out)

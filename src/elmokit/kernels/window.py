@@ -1,0 +1,135 @@
+"""The training engine: one layer, both directions at once, a window of full steps.
+
+In truncated back-propagation every row of the batch runs through every step, so nothing is packed
+and the two directions are one batched product. Forward and backward are written out instead of
+being left to autograd: activations are kept in place of the gates, and the gradients of all
+weights are taken after the loop in one product each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from elmokit.kernels import pointwise
+from elmokit.kernels.reference import Clips
+
+
+class WindowWeights(NamedTuple):
+    """One layer's matrices, directions stacked in front (D = 1 or 2)."""
+
+    input: Tensor  # (D, 4H, P)
+    state: Tensor  # (D, 4H, P)
+    bias: Tensor  # (D, 4H)
+    projection: Tensor | None  # (D, P, H)
+
+
+class WindowState(NamedTuple):
+    """What the rows remember between windows; never part of a gradient."""
+
+    cells: Tensor  # (D, B, H), float32
+    output: Tensor  # (D, B, P)
+
+
+def run_window(
+    x: Tensor, state: WindowState, weights: WindowWeights, clips: Clips, forget_bias: float
+) -> tuple[Tensor, WindowState]:
+    """Run one layer over a window.
+
+    Args:
+        x: Inputs (D, T, B, P), each direction in its own reading order.
+        state: Where the rows start.
+        weights: The layer's matrices, in the type of `x`.
+        clips: The layer's bounds.
+        forget_bias: Added to the forget gate.
+
+    Returns:
+        Outputs (D, T, B, P), and the state after the last step, without gradient.
+    """
+    output, cells, last = _Window.apply(x, *state, *weights, clips, forget_bias)  # type: ignore[no-untyped-call]
+    return output, WindowState(cells.detach(), last.detach())
+
+
+class _Window(torch.autograd.Function):
+    """Forward and backward through one layer's window, both directions together."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        cells: Tensor,
+        output: Tensor,
+        input_weight: Tensor,
+        state_weight: Tensor,
+        bias: Tensor,
+        projection: Tensor | None,
+        clips: Clips,
+        forget_bias: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        directions, steps, rows, width = x.shape
+        hidden = cells.shape[-1]
+        flat = x.reshape(directions, steps * rows, width)
+        gates = torch.baddbmm(bias[:, None], flat, input_weight.mT)  # (D, T B, 4H)
+        gates = gates.view(directions, steps, rows, 4 * hidden)
+        all_cells = cells.new_empty(steps + 1, directions, rows, hidden)
+        all_cells[0] = cells
+        outputs = x.new_empty(directions, steps + 1, rows, output.shape[-1])
+        outputs[:, 0] = output
+        memory = x.new_empty(directions, steps, rows, hidden) if projection is not None else None
+        for t in range(steps):
+            step = gates[:, t].baddbmm_(outputs[:, t], state_weight.mT)  # (D, B, 4H)
+            target = outputs[:, t + 1] if memory is None else memory[:, t]
+            # From here on `gates` holds the activations of this step.
+            pointwise.forward(
+                step, all_cells[t], all_cells[t + 1], target, clips.cells, forget_bias
+            )
+            if projection is not None:
+                torch.bmm(target, projection.mT, out=outputs[:, t + 1])
+                if clips.projection is not None:
+                    outputs[:, t + 1].clamp_(-clips.projection, clips.projection)
+        ctx.save_for_backward(
+            x, input_weight, state_weight, projection, gates, all_cells, outputs, memory
+        )
+        ctx.clips = clips
+        cells_after, output_after = all_cells[-1].clone(), outputs[:, -1].clone()
+        ctx.mark_non_differentiable(cells_after, output_after)
+        return outputs[:, 1:], cells_after, output_after
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (x, input_weight, state_weight, projection, gates, all_cells, outputs, memory) = (
+            ctx.saved_tensors
+        )
+        clips: Clips = ctx.clips
+        d_outputs = gradients[0]
+        directions, steps, rows, width = x.shape
+        hidden = all_cells.shape[-1]
+        d_cells = torch.zeros_like(all_cells[0])
+        d_state = torch.zeros_like(outputs[:, 0])
+        # Where the output was clipped no gradient passes: 0 there, 1 elsewhere.
+        free = torch.ones_like(outputs[:, 1:])  # (D, T, B, P)
+        if projection is not None and clips.projection is not None:
+            free = (outputs[:, 1:].abs() < clips.projection).to(x.dtype)
+        d_all = d_outputs * free  # (D, T, B, P); every step adds what comes from the next one
+        for t in reversed(range(steps)):
+            d_output = d_all[:, t].addcmul_(d_state, free[:, t])  # (D, B, P)
+            if projection is not None:
+                d_output = torch.bmm(d_output, projection)  # (D, B, H)
+            step = gates[:, t]  # the activations, and after the next line their gates' gradient
+            pointwise.backward(step, all_cells[t], all_cells[t + 1], d_output, d_cells, clips.cells)
+            d_state = torch.bmm(step, state_weight)  # (D, B, P)
+        flat = gates.view(directions, steps * rows, 4 * hidden)
+        before = outputs[:, :-1].reshape(directions, steps * rows, -1)
+        d_x = torch.bmm(flat, input_weight).view_as(x)
+        d_input = torch.bmm(flat.mT, x.reshape(directions, steps * rows, width))
+        d_state_weight = torch.bmm(flat.mT, before)
+        d_bias = flat.sum(dim=1)
+        d_projection = None
+        if projection is not None:
+            inner = memory.view(directions, steps * rows, hidden)
+            d_projection = torch.bmm(d_all.reshape(directions, steps * rows, -1).mT, inner)
+        return d_x, None, None, d_input, d_state_weight, d_bias, d_projection, None, None

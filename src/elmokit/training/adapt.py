@@ -1,0 +1,231 @@
+"""`adapt`: go on training any loaded model on the text of a domain.
+
+Published models come without a softmax. Theirs is made anew for the words of the new text: first
+it learns alone, with the model as it came, then both learn together. Perplexity before and after
+is measured with the same vocabulary, so that the two can be compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.config import ModelConfig, SoftmaxConfig
+from elmokit.errors import ConfigError
+from elmokit.model.bilm import BiLM, build
+from elmokit.model.initial import random_model
+from elmokit.text.prepare import CorpusConfig
+from elmokit.text.shards import TokenCorpus
+from elmokit.text.vocab import Vocabulary
+from elmokit.training.display import Display
+from elmokit.training.distributed import Team, join_team
+from elmokit.training.loop import Outcome, train
+from elmokit.training.pretrain import (
+    CORPUS_FOLDER,
+    LOG_FILE,
+    RUN_FOLDER,
+    enter_output,
+    finish,
+    loop_config,
+    open_corpus,
+)
+from elmokit.training.pretraining import Pretraining, heldout_perplexity
+from elmokit.training.settings import (
+    DataConfig,
+    LossConfig,
+    OptimiserConfig,
+    PretrainConfig,
+    RunConfig,
+)
+from elmokit.vectors.elmo import Elmo, load
+from elmokit.vectors.perplexity import Perplexity
+
+SOFTMAX_FOLDER = "softmax"
+"""Inside the run's folder: the part of the run in which the new softmax learns alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptConfig:
+    """Settings of an adaptation; the model's own shape stays."""
+
+    output: str
+    """Where the adapted model goes."""
+    softmax_steps: int = 500
+    """Steps in which a new softmax learns alone."""
+    softmax_rate: float = 2e-3
+    """Learning rate of these steps."""
+    data: DataConfig = field(default_factory=lambda: DataConfig(vocabulary=30_000, rows=64))
+    loss: LossConfig = field(default_factory=LossConfig)
+    optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(rate=2e-4, warmup=50)
+    )
+    run: RunConfig = field(
+        default_factory=lambda: RunConfig(max_steps=1000, evaluate_every=200, save_every=200)
+    )
+
+    def __post_init__(self) -> None:
+        if self.softmax_steps < 1 or self.softmax_rate <= 0:
+            raise ConfigError("AdaptConfig: softmax_steps and softmax_rate must be positive")
+        if self.loss.kind not in ("full", "sampled") or self.loss.tied:
+            raise ConfigError("AdaptConfig.loss: an adaptation has a full or a sampled loss")
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """The result of an adaptation."""
+
+    elmo: Elmo
+    before: Perplexity
+    """Of the model as it came (with a softmax for the new words, where it had none)."""
+    after: Perplexity
+
+
+def adapt(
+    model: Elmo | str | Path,
+    corpus: str | Path | list[str | Path],
+    config: AdaptConfig,
+    *,
+    resume: bool = False,
+    device: str | None = None,
+    preparation: CorpusConfig | None = None,
+    data_licence: str | None = None,
+) -> Adapted:
+    """Go on training a model on other text.
+
+    Args:
+        model: Any model that `elmokit.load` reads.
+        corpus: Text files, or one folder made by ``elmokit corpus prepare``.
+        config: Settings.
+        resume: Go on with an adaptation that was stopped in this output folder.
+        device: Where to compute; a GPU when there is one.
+        preparation: How text files become a corpus; by the model's own tokeniser when left out.
+        data_licence: Under which licence the text is, for the model card.
+    """
+    elmo = model if isinstance(model, Elmo) else load(model)
+    if elmo.config.words is not None and elmo.vocabulary is None:
+        raise ConfigError(f"{elmo.source}: the model reads words but has no vocabulary")
+    texts = corpus if isinstance(corpus, list) else [corpus]
+    folder = Path(config.output)
+    run = folder / RUN_FOLDER
+    settings = PretrainConfig(
+        corpus=tuple(map(str, texts)),
+        output=config.output,
+        model=elmo.config,
+        data=config.data,
+        loss=config.loss,
+        optimiser=config.optimiser,
+        run=config.run,
+    )
+    with join_team(device) as team:
+        if team.leads:
+            enter_output(folder, settings, resume)
+        team.wait()
+        text = open_corpus(settings, run / CORPUS_FOLDER, team, preparation)
+        bilm, vocabulary, is_new = _with_softmax(elmo, text, config)
+        bilm = bilm.to(team.device)
+        symbols = elmo.checkpoint().symbols
+        if is_new:
+            _train(
+                bilm, text, _softmax_alone(settings, config), vocabulary, symbols, team,
+                run / SOFTMAX_FOLDER, folder=folder, resume=resume, frozen=True,
+            )  # fmt: skip
+        before = heldout_perplexity(
+            Elmo(_checkpoint(elmo, bilm, vocabulary), device=team.device), text, None
+        )
+        outcome, display = _train(
+            bilm, text, settings, vocabulary, symbols, team, run,
+            folder=folder, resume=resume, frozen=False,
+        )  # fmt: skip
+        if team.leads:
+            finish(folder, settings, text, outcome, team, display, data_licence, before)
+        team.wait()
+    adapted = load(folder, device=team.device)
+    return Adapted(adapted, before, heldout_perplexity(adapted, text, None))
+
+
+def _train(
+    bilm: BiLM,
+    text: TokenCorpus,
+    settings: PretrainConfig,
+    vocabulary: Vocabulary,
+    symbols: tuple[str, ...] | None,
+    team: Team,
+    run: Path,
+    *,
+    folder: Path,
+    resume: bool,
+    frozen: bool,
+) -> tuple[Outcome, Display]:
+    """One part of an adaptation: the softmax alone, or everything."""
+    work = Pretraining(
+        bilm,
+        text,
+        settings,
+        team=team,
+        folder=folder,
+        vocabulary=vocabulary,
+        symbols=symbols,
+        frozen=frozen,
+    )
+    run.mkdir(parents=True, exist_ok=True)
+    display = Display(run / LOG_FILE, visible=team.leads)
+    if frozen:
+        display.note(f"a new softmax for {len(vocabulary):,} words learns alone first")
+    loop = replace(loop_config(settings), look_first=not frozen)
+    outcome = train(work, loop, folder=run, team=team, display=display, resume=resume)
+    display.close()
+    if outcome.reason == "interrupted":
+        raise KeyboardInterrupt
+    return outcome, display
+
+
+def _with_softmax(
+    elmo: Elmo, text: TokenCorpus, config: AdaptConfig
+) -> tuple[BiLM, Vocabulary, bool]:
+    """The model with a softmax: its own, or a new one for the text's words."""
+    if elmo.config.softmax is not None and elmo.vocabulary is not None:
+        return build(elmo.config, _copied(elmo), elmo.source), elmo.vocabulary, False
+    spelling = elmo.config.text
+    if elmo.config.words is not None:
+        assert elmo.vocabulary is not None
+        vocabulary = elmo.vocabulary  # input and output share one list of words
+    else:
+        frequent = text.vocabulary(config.data.vocabulary, config.data.min_count)
+        special = [spelling.begin, spelling.end, spelling.unknown]
+        vocabulary = Vocabulary([*special, *frequent[3:]], spelling)
+    shape = replace(elmo.config, softmax=SoftmaxConfig(words=len(vocabulary)))
+    fresh = _softmax_weights(shape, config.run.seed)
+    return build(shape, {**_copied(elmo), **fresh}, elmo.source), vocabulary, True
+
+
+def _copied(elmo: Elmo) -> dict[str, Tensor]:
+    """The model's weights, so that the one that was given stays as it is."""
+    return {name: tensor.clone() for name, tensor in elmo.checkpoint().weights.items()}
+
+
+def _softmax_weights(shape: ModelConfig, seed: int) -> dict[str, Tensor]:
+    weights = random_model(shape, seed).state_dict()
+    return {name: tensor for name, tensor in weights.items() if name.startswith("softmax.")}
+
+
+def _softmax_alone(settings: PretrainConfig, config: AdaptConfig) -> PretrainConfig:
+    return replace(
+        settings,
+        optimiser=replace(settings.optimiser, rate=config.softmax_rate),
+        run=replace(
+            settings.run,
+            max_steps=config.softmax_steps,
+            evaluate_every=config.softmax_steps,
+            patience=0,
+        ),
+    )
+
+
+def _checkpoint(elmo: Elmo, bilm: BiLM, vocabulary: Vocabulary) -> Checkpoint:
+    weights = {name: tensor.detach() for name, tensor in bilm.state_dict().items()}
+    return replace(
+        elmo.checkpoint(), config=bilm.config, weights=weights, vocabulary=vocabulary, card=None
+    )

@@ -1,0 +1,212 @@
+"""Windows of word ids to what a training step reads, prepared ahead on another thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.errors import ConfigError
+from elmokit.text.inputs import InputBuilder, WordInputs
+from elmokit.text.vocab import Vocabulary
+from elmokit.training.sampling import LogUniformSampler
+from elmokit.training.streams import SentenceStreams, Window
+
+_AHEAD = 3
+_AT_ONCE = 65_536  # words spelled at a time
+_GPU_WORDS, _GPU_COLUMNS = 512, 4
+_GROUPS = 4  # short words need few columns of the character CNN; long ones are rare
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The words a sampled softmax looks at: the negatives and targets of all directions."""
+
+    rows: Tensor  # (R,) distinct words
+    targets: Tensor  # (D, N) place of each token's target in `rows`
+    negatives: Tensor  # (D, K) place of each negative in `rows`
+    hits: tuple[Tensor, ...]  # D x (2, n): token and negative that are the same word
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's reading. D directions, T steps, B rows, N = T B tokens."""
+
+    window: int
+    """How many windows were read before."""
+    inputs: tuple[WordInputs, ...]
+    """Distinct words of the batch, shortest first, in groups of similar length."""
+    places: Tensor  # (D, T, B) place of each token in the distinct words
+    targets: Tensor  # (D, N) vocabulary ids
+    sample: Sample | None
+
+
+class WordTable:
+    """What the model reads and predicts for every word of a corpus.
+
+    Args:
+        words: The corpus's words in the order of their ids.
+        inputs: Gives the ids that the model reads.
+        vocabulary: The words that the softmax predicts.
+    """
+
+    def __init__(self, words: Sequence[str], inputs: InputBuilder, vocabulary: Vocabulary) -> None:
+        self._characters: NDArray[np.int32] | None = None
+        if inputs.alphabet is not None:
+            alphabet = inputs.alphabet
+            self._margin = alphabet.trim_margin
+            table = np.empty((len(words), alphabet.max_characters), dtype=np.int32)
+            for start in range(0, len(words), _AT_ONCE):
+                part = words[start : start + _AT_ONCE]
+                table[start : start + len(part)] = alphabet.ids(part, trim=False)
+            self._characters = table
+            self._lengths = (table != alphabet.padding).sum(axis=1)
+        self._words = inputs.word_ids(words) if inputs.reads_words else None
+        found = [vocabulary.id(word) for word in words]
+        if None in found:
+            raise ConfigError(
+                "the vocabulary has no entry for unknown words, and the text has words that it "
+                "does not hold; such a softmax cannot be trained on this text"
+            )
+        self.targets: NDArray[np.int64] = np.array(found, dtype=np.int64)
+        """The softmax's id of each word of the corpus."""
+
+    def lengths(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Characters of some words, markers included; all alike when none are read."""
+        return np.zeros_like(ids) if self._characters is None else self._lengths[ids]
+
+    def inputs(self, ids: NDArray[np.int64], round_columns: int = 1) -> WordInputs:
+        """What the token encoder reads for some words, needless columns left out."""
+        characters: NDArray[np.int32] | None = None
+        if self._characters is not None:
+            needed = int(self._lengths[ids].max(initial=0)) + self._margin
+            needed = -(-needed // round_columns) * round_columns
+            columns = min(self._characters.shape[1], needed)
+            characters = self._characters[ids, :columns]
+        return WordInputs(characters, None if self._words is None else self._words[ids])
+
+
+class BatchMaker:
+    """Turns windows into batches.
+
+    Args:
+        table: The corpus's words.
+        directions: 1 or 2.
+        sampler: Draws negatives; None for a loss over all words.
+        seed: Of the negatives.
+        gpu: Keep tensors where a GPU can fetch them by itself, and round the numbers of words
+            and columns up: the GPU's library looks for a plan for every new shape of a product.
+    """
+
+    def __init__(
+        self,
+        table: WordTable,
+        *,
+        directions: int,
+        sampler: LogUniformSampler | None,
+        seed: int,
+        gpu: bool,
+    ) -> None:
+        self._table = table
+        self._directions = directions
+        self._sampler = sampler
+        self._seed = seed
+        self._pin = gpu
+        self._round = _GPU_WORDS if gpu else 1
+        self._round_columns = _GPU_COLUMNS if gpu else 1
+
+    def __call__(self, window: Window) -> Batch:
+        """One batch."""
+        read = np.stack([window.forward, window.backward][: self._directions])  # (D, B, T)
+        goal = np.stack([window.forward_targets, window.backward_targets][: self._directions])
+        read, goal = read.transpose(0, 2, 1), goal.transpose(0, 2, 1)  # (D, T, B)
+        distinct, places = np.unique(read, return_inverse=True)
+        order = np.argsort(self._table.lengths(distinct), kind="stable")
+        groups = np.array_split(order, _GROUPS)
+        position = np.empty_like(order)  # of each distinct word among the padded groups
+        start, inputs = 0, []
+        for group in groups:
+            padded = -(-len(group) // self._round) * self._round
+            position[group] = start + np.arange(len(group))
+            words = np.full(padded, distinct[0])
+            words[: len(group)] = distinct[group]
+            inputs.append(self._inputs(words))
+            start += padded
+        targets = self._table.targets[goal].reshape(self._directions, -1)
+        return Batch(
+            window.number,
+            tuple(inputs),
+            self._tensor(position[places].reshape(read.shape)),
+            self._tensor(targets),
+            self._sample(targets, window.number) if self._sampler is not None else None,
+        )
+
+    def _sample(self, targets: NDArray[np.int64], window: int) -> Sample:
+        assert self._sampler is not None
+        drawn = [self._sampler.draw(self._seed, window, d) for d in range(self._directions)]
+        negatives = np.stack(drawn)  # (D, K)
+        rows, places = np.unique(np.concatenate([targets, negatives], axis=1), return_inverse=True)
+        places = places.reshape(self._directions, -1)
+        target_places, negative_places = np.split(places, [targets.shape[1]], axis=1)
+        hits = []
+        for goal, others in zip(target_places, negative_places, strict=True):
+            # A negative that is a token's own target must not compete with it.
+            column = np.full(len(rows), -1)
+            column[others] = np.arange(len(others))
+            token = np.flatnonzero(column[goal] >= 0)
+            hits.append(self._tensor(np.stack([token, column[goal][token]])))
+        return Sample(
+            self._tensor(rows),
+            self._tensor(target_places),
+            self._tensor(negative_places),
+            tuple(hits),
+        )
+
+    def _inputs(self, words: NDArray[np.int64]) -> WordInputs:
+        inputs = self._table.inputs(words, round_columns=self._round_columns)
+        return WordInputs(*map(self._optional, (inputs.characters, inputs.words)))
+
+    def _optional(self, array: NDArray[np.integer] | None) -> Tensor | None:
+        return None if array is None else self._tensor(array)
+
+    def _tensor(self, array: NDArray[np.integer]) -> Tensor:
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        return tensor.pin_memory() if self._pin else tensor
+
+
+def read_ahead(streams: SentenceStreams, maker: BatchMaker) -> Iterator[Batch]:
+    """Batches made on another thread, a few ahead of their use."""
+    waiting: queue.Queue[Batch | BaseException] = queue.Queue(maxsize=_AHEAD)
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            for window in streams:
+                batch = maker(window)
+                while not stop.is_set():
+                    try:
+                        waiting.put(batch, timeout=0.2)
+                        break
+                    except queue.Full:
+                        continue
+                if stop.is_set():
+                    return
+        except BaseException as error:  # handed to the reader, who raises it
+            waiting.put(error)
+
+    thread = threading.Thread(target=work, name="elmokit-batches", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item = waiting.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()

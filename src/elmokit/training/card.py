@@ -1,0 +1,116 @@
+"""The model card that pretraining and adaptation write, and the picture of the curves."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from elmokit import __version__
+from elmokit.config import dumps_toml
+from elmokit.text.shards import TokenCorpus
+from elmokit.training.display import duration, read_log
+from elmokit.training.distributed import Team
+from elmokit.training.loop import Outcome
+from elmokit.training.settings import PretrainConfig
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.perplexity import Perplexity
+
+
+def model_card(
+    elmo: Elmo,
+    config: PretrainConfig,
+    corpus: TokenCorpus,
+    outcome: Outcome,
+    measured: Perplexity,
+    team: Team,
+    *,
+    title: str,
+    data_licence: str | None,
+    before: Perplexity | None = None,
+) -> str:
+    """Everything one must know about a model, as Markdown.
+
+    Args:
+        elmo: The best model of the run.
+        config: The run's settings.
+        corpus: What it was trained on.
+        outcome: How the run ended.
+        measured: The best model's perplexity on all of the held-out text.
+        team: The processes of the run.
+        title: The model's name.
+        data_licence: Under which licence the text is, as the user states it.
+        before: Perplexity before an adaptation.
+    """
+    train = corpus.split("train")
+    parameters = sum(p.numel() for p in elmo.bilm.parameters())
+    progress = outcome.progress
+    before_line = "" if before is None else f"- before adaptation: {before.perplexity:.2f}\n"
+    backward = "" if measured.backward is None else f", backward {measured.backward:.2f}"
+    return f"""# {title}
+
+An ELMo model made with elmokit {__version__} on {datetime.date.today()}.
+
+- vectors: {elmo.dim} wide, {elmo.layers} layers, {parameters:,} parameters (softmax included)
+- text: {", ".join(corpus.sources)}; {len(train):,} sentences, {train.tokens:,} tokens for training
+- licence of the text: {data_licence or "not stated"}
+- tokeniser: `{corpus.tokenizer}`
+
+## Held-out perplexity
+
+Full softmax, every sentence from blank memory, documents that were not trained on.
+
+- **{measured.perplexity:.2f}** (geometric mean; forward {measured.forward:.2f}{backward})
+{before_line}- {measured.tokens:,} tokens, {measured.oov_rate:.2%} outside the vocabulary of \
+{measured.vocabulary:,} words
+
+## Training
+
+- {outcome.step:,} steps ({outcome.reason}), {progress.tokens:,} tokens read, best at step \
+{progress.best_step:,}
+- {duration(progress.seconds)} on {_hardware(team)}
+
+```toml
+{dumps_toml(config).strip()}
+```
+"""
+
+
+def draw_curves(log: Path, picture: Path) -> bool:
+    """Draw loss and held-out perplexity over the steps; False without matplotlib."""
+    try:
+        import matplotlib as mpl
+
+        mpl.use("Agg", force=False)
+        from matplotlib import pyplot as plt
+    except ImportError:
+        return False
+    entries = read_log(log)
+    train = [e for e in entries if e["kind"] == "train"]
+    heldout = [e for e in entries if e["kind"] == "heldout"]
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4))
+    axes[0].plot([e["step"] for e in train], [e["loss"] for e in train], color="black", lw=0.8)
+    axes[0].set(xlabel="step", ylabel="training loss (nats a token)")
+    names: Sequence[tuple[str, str]] = (("forward", "--"), ("backward", ":"), ("perplexity", "-"))
+    for name, line in names:
+        points = [(e["step"], e[name]) for e in heldout if name in e]
+        if points:
+            axes[1].plot(*zip(*points, strict=True), line, color="black", label=name)
+    axes[1].set(xlabel="step", ylabel="held-out perplexity", yscale="log")
+    if heldout:
+        axes[1].legend()
+    figure.tight_layout()
+    figure.savefig(picture, dpi=120)
+    plt.close(figure)
+    return True
+
+
+def _hardware(team: Team) -> str:
+    if team.device.type == "cuda":
+        name = torch.cuda.get_device_name(team.device)
+    else:
+        name = f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    return f"{team.size} x {name}" if team.size > 1 else name

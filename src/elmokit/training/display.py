@@ -1,0 +1,149 @@
+"""What people watch: a table that grows, and the same as JSON lines in a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from elmokit.errors import MissingExtraError
+from elmokit.whole_file import whole_file
+
+_COLUMNS = {
+    "step": 9,
+    "tokens": 9,
+    "tokens/s": 10,
+    "loss": 8,
+    "forward": 8,
+    "backward": 8,
+    "rate": 9,
+    "left": 8,
+}
+_HEAD = " ".join(f"{name:>{width}}" for name, width in _COLUMNS.items())
+
+
+class Display:
+    """Progress of one run; only the lead process has a visible one.
+
+    Args:
+        log: File for JSON lines; entries beyond the step a run goes on from are dropped.
+        visible: Whether anything is shown or written at all.
+        tensorboard: Folder for TensorBoard.
+        stream: Where the table goes.
+    """
+
+    def __init__(
+        self,
+        log: Path,
+        *,
+        visible: bool,
+        tensorboard: Path | None = None,
+        stream: TextIO | None = None,
+    ) -> None:
+        self._log = log
+        self._visible = visible
+        self._stream = stream or sys.stderr
+        self._board: Any = None
+        self._shown_head = False
+        if visible and tensorboard is not None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise MissingExtraError("tensorboard", "track", "Writing for TensorBoard") from None
+            self._board = SummaryWriter(str(tensorboard))
+
+    def note(self, text: str) -> None:
+        """A line between the rows."""
+        if self._visible:
+            print(text, file=self._stream, flush=True)
+
+    def resumed(self, step: int, looked: int) -> None:
+        """The run goes on after this step, and after the last look at held-out data."""
+        self.note(f"going on after step {step:,}")
+        if self._visible:
+            entries = read_log(self._log)
+            kept = [e for e in entries if e["step"] <= (looked if e["kind"] == "heldout" else step)]
+            with whole_file(self._log) as temporary:
+                text = "".join(json.dumps(entry) + "\n" for entry in kept)
+                temporary.write_text(text, encoding="utf-8")
+
+    def steps(
+        self,
+        step: int,
+        *,
+        losses: Sequence[float],
+        rate: float,
+        tokens: int,
+        tokens_per_second: float,
+        seconds_left: float,
+    ) -> None:
+        """A row of the table: what the steps since the last row gave."""
+        loss = sum(losses) / len(losses)
+        values = {"loss": loss, "rate": rate, "tokens_per_second": tokens_per_second}
+        self._write("train", step, {**values, "losses": list(losses), "tokens": tokens})
+        both = [*losses, float("nan")][:2]
+        row = (
+            f"{step:>9,} {short(tokens):>9} {tokens_per_second:>10,.0f} {loss:>8.4f} "
+            f"{both[0]:>8.4f} {both[1]:>8.4f} {rate:>9.2e} {duration(seconds_left):>8}"
+        )
+        if not self._shown_head:
+            self.note(_HEAD)
+            self._shown_head = True
+        self.note(row)
+
+    def evaluation(self, step: int, measured: Mapping[str, float], *, better: bool) -> None:
+        """What held-out data says."""
+        self._write("heldout", step, {**measured, "better": better})
+        numbers = ", ".join(
+            f"{name} {value:.4g}" for name, value in measured.items() if name != "score"
+        )
+        self.note(f"{step:>9,} held-out: {numbers}{' (best so far)' if better else ''}")
+
+    def close(self) -> None:
+        """Finish what is written."""
+        if self._board is not None:
+            self._board.close()
+
+    def _write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        if not self._visible:
+            return
+        entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **values}
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+        if self._board is not None:
+            for name, value in values.items():
+                if isinstance(value, float):
+                    self._board.add_scalar(f"{kind}/{name}", value, step)
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Entries of a log; a last line cut short by a kill is passed over."""
+    entries = []
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                entries.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+    return entries
+
+
+def short(count: float) -> str:
+    """A count for a narrow column."""
+    for unit in ("", " k", " M", " G"):
+        if count < 1000:
+            return f"{count:.4g}{unit}"
+        count /= 1000
+    return f"{count:.4g} T"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, for people."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

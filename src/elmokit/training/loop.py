@@ -1,0 +1,275 @@
+"""The one training loop: steps, looks at held-out data, snapshots, resuming, stopping.
+
+What is trained is a `Work`: it knows how to take a step, how to measure itself, and what its
+state is. The loop knows when to do which, shows progress, and never loses more than the steps
+since the last snapshot.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from elmokit.errors import ElmokitError
+from elmokit.training.display import Display
+from elmokit.training.distributed import Team
+from elmokit.training.snapshots import Snapshot, latest_snapshot, save_snapshot
+
+REPORT_EVERY = 20
+"""Steps between looks at the loss, which make the host wait for the device."""
+
+
+class DivergenceError(ElmokitError, ArithmeticError):
+    """The loss is no longer a number."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step gives back, still on the device so that nobody has to wait for it."""
+
+    losses: Tensor
+    """Mean loss of each part (direction), (D,)."""
+    norm: Tensor
+    """Norm of the gradients before clipping."""
+    tokens: int
+    """Tokens read by all processes together."""
+    rate: float
+
+
+class Work(Protocol):
+    """Something that can be trained."""
+
+    def step(self, number: int) -> StepResult:
+        """Take one optimiser step, counted from zero."""
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Measure on held-out data; the value under ``score`` is better the lower it is."""
+
+    def keep(self, measured: Mapping[str, float]) -> None:
+        """Store the present weights as the best so far; called in the lead process."""
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that the next step depends on; called in all processes."""
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a state."""
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """When to do what."""
+
+    max_steps: int
+    evaluate_every: int
+    save_every: int
+    patience: int = 0
+    look_first: bool = False
+    """Look at held-out data before the first step too: what is there already must be beaten."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands; stored in its snapshots."""
+
+    best: float = math.inf
+    best_step: int = -1
+    looked: int = -1
+    """The step of the last look at held-out data."""
+    without_improvement: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    reason: str
+    """``finished``, ``stopped early`` or ``interrupted``."""
+    step: int
+    progress: Progress = field(default_factory=Progress)
+
+
+def train(
+    work: Work, config: LoopConfig, *, folder: Path, team: Team, display: Display, resume: bool
+) -> Outcome:
+    """Train until the last step, until nothing improves, or until interrupted.
+
+    Args:
+        work: What is trained.
+        config: When to do what.
+        folder: Where snapshots go.
+        team: The processes of the run.
+        display: Where progress is shown.
+        resume: Go on from the newest snapshot, when there is one.
+
+    Raises:
+        DivergenceError: The loss is no longer a number; the last good snapshot is kept.
+    """
+    progress = Progress()
+    start = 0
+    if resume:
+        if (snapshot := latest_snapshot(folder)) is not None:
+            work.restore(snapshot)
+            progress = Progress(**snapshot.facts["progress"])
+            start = snapshot.step
+        display.resumed(start, progress.looked)
+    loop = _Loop(work, config, folder, team, display, progress, start)
+    with _interruptions() as interrupted:
+        return loop.run(interrupted)
+
+
+class _Loop:
+    """One run of `train`."""
+
+    def __init__(
+        self,
+        work: Work,
+        config: LoopConfig,
+        folder: Path,
+        team: Team,
+        display: Display,
+        progress: Progress,
+        start: int,
+    ) -> None:
+        self._work = work
+        self._config = config
+        self._folder = folder
+        self._team = team
+        self._display = display
+        self._progress = progress
+        self._start = start
+        self._saved = start
+        self._unsaved = False
+        self._pending: list[StepResult] = []
+        self._began = time.monotonic() - progress.seconds
+        self._reported = time.monotonic()
+
+    def run(self, interrupted: threading.Event) -> Outcome:
+        """Take steps until there is a reason to stop."""
+        config, done = self._config, self._start
+        reason = ""
+        while not reason:
+            stop = self._is_interrupted(interrupted, done)
+            reason = "interrupted" if stop else self._look(done)
+            if self._unsaved and (reason or done % config.save_every == 0):
+                self._save(done)
+            if not reason:
+                self._pending.append(self._work.step(done))
+                self._unsaved = True
+                done += 1
+                if done % REPORT_EVERY == 0:
+                    self._report(done)
+        return Outcome(reason, done, self._progress)
+
+    def _look(self, done: int) -> str:
+        """Look at held-out data if it is time to; returns a reason to stop if that gives one."""
+        config, progress = self._config, self._progress
+        last = done >= config.max_steps
+        # A run that was interrupted before a look that was due takes it when it goes on.
+        first = 0 if config.look_first else 1
+        due = last or (done >= first and done % config.evaluate_every == 0)
+        if due and progress.looked != done:
+            self._evaluate(done)
+        if config.patience and progress.without_improvement >= config.patience:
+            return "stopped early"
+        return "finished" if last else ""
+
+    def _is_interrupted(self, interrupted: threading.Event, done: int) -> bool:
+        """Whether any process was told to stop; several ask each other only now and then."""
+        if self._team.size > 1 and done % REPORT_EVERY:
+            return False
+        return self._team.any(interrupted.is_set())
+
+    def _report(self, done: int) -> None:
+        """Look at the losses since the last report, and stop if they are no numbers."""
+        if not self._pending:
+            return
+        results, self._pending = self._pending, []
+        losses = torch.stack([result.losses for result in results])  # (steps, D)
+        self._team.average([losses])
+        good = torch.isfinite(losses).all(dim=1) & torch.isfinite(
+            torch.stack([result.norm for result in results])
+        )
+        if not bool(good.all()):
+            step = done - len(results) + int(good.int().argmin()) + 1
+            raise self._divergence(f"step {step}: the loss or its gradient is no number any more")
+        now = time.monotonic()
+        tokens = sum(result.tokens for result in results)
+        self._progress.tokens += tokens
+        self._progress.seconds = now - self._began
+        self._display.steps(
+            done,
+            losses=losses.mean(dim=0).tolist(),
+            rate=results[-1].rate,
+            tokens=self._progress.tokens,
+            tokens_per_second=tokens / max(1e-9, now - self._reported),
+            seconds_left=(now - self._reported) / len(results) * (self._config.max_steps - done),
+        )
+        self._reported = now
+
+    def _divergence(self, problem: str) -> DivergenceError:
+        kept = f"the snapshot of step {self._saved} is kept" if self._saved else "none is kept"
+        return DivergenceError(f"{problem}; {kept}. Go on with --resume and a lower optimiser.rate")
+
+    def _evaluate(self, done: int) -> None:
+        self._report(done)
+        measured = self._work.evaluate()
+        score = self._team.agree(measured["score"])
+        score = math.inf if math.isnan(score) else score
+        better = score < self._progress.best or self._progress.best_step < 0
+        self._progress.looked, self._unsaved = done, True
+        if better:
+            self._progress.best, self._progress.best_step = score, done
+            self._progress.without_improvement = 0
+            if self._team.leads:
+                self._work.keep(measured)
+        else:
+            self._progress.without_improvement += 1
+        self._team.wait()
+        self._display.evaluation(done, measured, better=better)
+        self._reported = time.monotonic()
+
+    def _save(self, done: int) -> None:
+        self._report(done)
+        tensors, facts = self._work.state()
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise self._divergence(f"step {done}: {name} holds values that are no numbers")
+        if self._team.leads:
+            facts = {**facts, "progress": vars(self._progress)}
+            save_snapshot(self._folder, Snapshot(done, tensors, facts))
+        self._team.wait()
+        self._saved, self._unsaved = done, False
+        self._reported = time.monotonic()
+
+
+@contextmanager
+def _interruptions() -> Iterator[threading.Event]:
+    """Ctrl-C and a polite kill end the run after the present step; a second one ends it at once."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def note(number: int, frame: object) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

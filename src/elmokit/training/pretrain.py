@@ -1,0 +1,214 @@
+"""`pretrain`: raw text in, a model folder out."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from elmokit.checkpoints import native
+from elmokit.config import dumps_toml, loads_toml
+from elmokit.errors import ConfigError, DataError
+from elmokit.model.initial import random_model
+from elmokit.text.prepare import CorpusConfig, prepare_corpus
+from elmokit.text.shards import DESCRIPTION, TokenCorpus
+from elmokit.training.card import draw_curves, model_card
+from elmokit.training.display import Display
+from elmokit.training.distributed import Team, join_team
+from elmokit.training.loop import LoopConfig, Outcome, train
+from elmokit.training.pretraining import (
+    Pretraining,
+    heldout_perplexity,
+    model_config,
+    unicode_symbols,
+)
+from elmokit.training.settings import PretrainConfig
+from elmokit.vectors.elmo import Elmo, load
+from elmokit.vectors.perplexity import Perplexity
+from elmokit.whole_file import whole_file
+
+RUN_FOLDER = "training"
+"""Inside the model folder: settings, log, snapshots, the prepared corpus, curves."""
+SETTINGS_FILE = "settings.toml"
+LOG_FILE = "log.jsonl"
+CORPUS_FOLDER = "corpus"
+CURVES_FILE = "curves.png"
+
+
+def pretrain(
+    config: PretrainConfig,
+    *,
+    resume: bool = False,
+    device: str | None = None,
+    preparation: CorpusConfig | None = None,
+    data_licence: str | None = None,
+    tensorboard: bool = False,
+) -> Elmo:
+    """Train a biLM from raw text.
+
+    Under torchrun every process calls this; they share the work.
+
+    Args:
+        config: The run's settings; ``corpus`` and ``output`` say from where to where.
+        resume: Go on with a run that was stopped in this output folder.
+        device: Where to compute; a GPU when there is one.
+        preparation: How text files become a corpus.
+        data_licence: Under which licence the text is, for the model card.
+        tensorboard: Write for TensorBoard as well.
+
+    Returns:
+        The best model of the run, as it lies in the output folder.
+
+    Raises:
+        KeyboardInterrupt: The run was interrupted before its first look at held-out text.
+    """
+    if not config.corpus or not config.output:
+        raise ConfigError("PretrainConfig: corpus and output must be given")
+    folder = Path(config.output)
+    run = folder / RUN_FOLDER
+    with join_team(device) as team:
+        if team.leads:
+            enter_output(folder, config, resume)
+        team.wait()
+        corpus = open_corpus(config, run / CORPUS_FOLDER, team, preparation)
+        sizes = model_config(config, corpus)
+        symbols: tuple[str, ...] | None = None
+        if sizes.characters is not None and sizes.characters.alphabet == "unicode":
+            symbols = unicode_symbols(corpus, sizes)
+        bilm = random_model(sizes, config.run.seed).to(team.device)
+        work = Pretraining(bilm, corpus, config, team=team, folder=folder, symbols=symbols)
+        display = Display(
+            run / LOG_FILE,
+            visible=team.leads,
+            tensorboard=run / "tensorboard" if tensorboard else None,
+        )
+        describe_run(display, work, corpus, team)
+        outcome = train(
+            work,
+            loop_config(config),
+            folder=run,
+            team=team,
+            display=display,
+            resume=resume,
+        )
+        display.close()
+        if team.leads:
+            finish(folder, config, corpus, outcome, team, display, data_licence)
+        team.wait()
+    if not native.is_native(folder):
+        raise KeyboardInterrupt  # its snapshot is there, but no model yet that could be given back
+    return load(folder)
+
+
+def loop_config(config: PretrainConfig) -> LoopConfig:
+    """When the loop does what."""
+    run = config.run
+    return LoopConfig(run.max_steps, run.evaluate_every, run.save_every, run.patience)
+
+
+def open_corpus(
+    config: PretrainConfig, prepared: Path, team: Team, preparation: CorpusConfig | None
+) -> TokenCorpus:
+    """The corpus that the settings name, prepared first where it is still text."""
+    named = Path(config.corpus[0])
+    if len(config.corpus) == 1 and (named / DESCRIPTION).is_file():
+        prepared = named
+    elif team.leads and not (prepared / DESCRIPTION).is_file():
+        settings = preparation or CorpusConfig(tokenizer=config.model.text.tokenizer)
+        prepare_corpus(list(config.corpus), prepared, settings=settings)
+    team.wait()
+    corpus = TokenCorpus(prepared, verify=team.leads)
+    if not len(corpus.split("train")):
+        raise DataError(f"{', '.join(config.corpus)}: no sentences to train on")
+    return corpus
+
+
+def describe_run(display: Display, work: Pretraining, corpus: TokenCorpus, team: Team) -> None:
+    """What is about to happen, and a first look at held-out text so that faults show at once."""
+    text = corpus.split("train")
+    display.note(
+        f"{text.tokens:,} tokens in {len(text):,} sentences; vocabulary {len(work.vocabulary):,}; "
+        f"{team.size} process{'es' if team.size > 1 else ''} on {team.device.type}"
+    )
+    if team.leads:
+        work.heldout_perplexity(tokens=100)
+    team.wait()
+
+
+def finish(
+    folder: Path,
+    config: PretrainConfig,
+    corpus: TokenCorpus,
+    outcome: Outcome,
+    team: Team,
+    display: Display,
+    data_licence: str | None,
+    before: Perplexity | None = None,
+) -> None:
+    """Judge the best model on all of the held-out text, write its card and the curves."""
+    if not native.is_native(folder):
+        display.note(
+            f"{outcome.reason} at step {outcome.step:,}, before the first look at held-out text; "
+            "go on with --resume"
+        )
+        return
+    best = load(folder, device=team.device)
+    measured = heldout_perplexity(best, corpus, None)
+    card = model_card(
+        best,
+        config,
+        corpus,
+        outcome,
+        measured,
+        team,
+        title=folder.name,
+        data_licence=data_licence,
+        before=before,
+    )
+    native.update(replace(best.checkpoint(), card=card), folder)
+    drawn = draw_curves(folder / RUN_FOLDER / LOG_FILE, folder / RUN_FOLDER / CURVES_FILE)
+    display.note(str(measured))
+    display.note(
+        f"{outcome.reason}: {folder}"
+        + (f", curves in {folder / RUN_FOLDER / CURVES_FILE}" if drawn else "")
+    )
+
+
+def enter_output(folder: Path, config: PretrainConfig, resume: bool) -> None:
+    """Take possession of the output folder, or come back to it."""
+    run = folder / RUN_FOLDER
+    stored = run / SETTINGS_FILE
+    if stored.is_file() and not resume:
+        raise ConfigError(
+            f"{folder}: a run is there already; go on with --resume or choose another folder"
+        )
+    if not stored.is_file() and folder.exists() and any(path != run for path in folder.iterdir()):
+        raise ConfigError(f"{folder} exists and holds no run; choose another folder")
+    if stored.is_file():
+        earlier = loads_toml(PretrainConfig, stored.read_text(encoding="utf-8"), str(stored))
+        _check_same(earlier, config, stored)
+    run.mkdir(parents=True, exist_ok=True)
+    for left in (*folder.glob(".*.part"), *run.glob(".*.part")):  # half-written when it was killed
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    with whole_file(stored) as temporary:
+        temporary.write_text(dumps_toml(config), encoding="utf-8")
+
+
+def _check_same(earlier: PretrainConfig, now: PretrainConfig, stored: Path) -> None:
+    """A run can go on longer, slower, or be watched in another way, but not become another one."""
+    before, after = _fixed_settings(earlier), _fixed_settings(now)
+    for name, value in after.items():
+        if before[name] != value:
+            raise ConfigError(
+                f"{stored}: the run was started with other settings ({name}); resume it with the "
+                "same ones, or start anew in another folder"
+            )
+
+
+def _fixed_settings(config: PretrainConfig) -> dict[str, object]:
+    return {
+        **{name: getattr(config, name) for name in ("model", "data", "loss")},
+        "optimiser.name": config.optimiser.name,
+        "optimiser.accumulate": config.optimiser.accumulate,
+        **{f"run.{name}": getattr(config.run, name) for name in ("seed", "dropout", "precision")},
+    }

@@ -1,0 +1,274 @@
+"""Everything a pretraining run can be told, and the presets.
+
+A run's settings are one `PretrainConfig`; they come from a preset, a TOML file and single
+overrides, in that order, and are stored with the run.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from elmokit.config import (
+    CharacterConfig,
+    Config,
+    LstmConfig,
+    ModelConfig,
+    TextConfig,
+    from_dict,
+    published_shape,
+    to_dict,
+)
+from elmokit.errors import ConfigError
+
+
+def _check(condition: bool, owner: object, name: str, problem: str) -> None:
+    if not condition:
+        raise ConfigError(f"{type(owner).__name__}.{name} = {getattr(owner, name)!r}: {problem}")
+
+
+def _positive(owner: object, *names: str) -> None:
+    for name in names:
+        _check(getattr(owner, name) > 0, owner, name, "give a positive number")
+
+
+def _not_negative(owner: object, *names: str) -> None:
+    for name in names:
+        _check(getattr(owner, name) >= 0, owner, name, "give zero or a positive number")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """How the corpus is read."""
+
+    vocabulary: int = 50_000
+    """The most words the softmax predicts, special words included."""
+    min_count: int = 2
+    """Rarer words are unknown to the softmax (the input always sees their spelling)."""
+    rows: int = 128
+    """Sentences read side by side, over all processes: the global batch."""
+    unroll: int = 20
+    """Steps of a window; gradients stop at its edge, the state goes on."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "min_count", "rows", "unroll")
+        _check(self.vocabulary > 3, self, "vocabulary", "three are special words: give more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossConfig:
+    """How predictions are judged in training; held-out text is always judged in full."""
+
+    kind: Literal["full", "sampled", "adaptive", "cnn"] = "sampled"
+    """full: all words. sampled: the target against negatives. adaptive: frequent words first,
+    rare ones in clusters. cnn: sampled, output vectors made from the words' spelling."""
+    negatives: int = 8192
+    """Negatives of the sampled and cnn losses, drawn without replacement, log-uniform."""
+    cutoffs: tuple[int, ...] = (2_000, 10_000)
+    """Where the clusters of the adaptive softmax begin."""
+    tied: bool = False
+    """Whether the softmax shares the word input's table."""
+    times_unroll: bool = False
+    """Multiply the loss by the window's steps, as bilm-tf does before clipping."""
+
+    def __post_init__(self) -> None:
+        kinds = ("full", "sampled", "adaptive", "cnn")
+        _check(self.kind in kinds, self, "kind", f"use {', '.join(kinds)}")
+        _positive(self, "negatives")
+        rising = all(a < b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False))
+        _check(rising and bool(self.cutoffs), self, "cutoffs", "give rising word numbers")
+        shareable = self.kind in ("full", "sampled")
+        _check(shareable or not self.tied, self, "tied", f"not with kind = {self.kind!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig:
+    """How weights change."""
+
+    name: Literal["adamw", "adagrad", "sgd"] = "adamw"
+    rate: float = 2e-3
+    """The highest learning rate."""
+    schedule: Literal["cosine", "constant", "inverse_sqrt"] = "cosine"
+    warmup: int = 200
+    """Steps in which the rate rises from zero."""
+    final_share: float = 0.05
+    """What the cosine leaves of the rate at the end."""
+    betas: tuple[float, ...] = (0.9, 0.98)
+    """AdamW's memories of the gradient and its square."""
+    weight_decay: float = 0.01
+    """AdamW's pull of matrices towards zero; biases and embeddings are left alone."""
+    momentum: float = 0.9
+    """SGD's Nesterov momentum."""
+    accumulator: float = 1.0
+    """Adagrad's starting sum of squares."""
+    clip_norm: float = 1.0
+    """Bound on the norm of all gradients together."""
+    accumulate: int = 1
+    """Windows whose gradients are added up before a step."""
+
+    def __post_init__(self) -> None:
+        names, schedules = ("adamw", "adagrad", "sgd"), ("cosine", "constant", "inverse_sqrt")
+        _check(self.name in names, self, "name", f"use {', '.join(names)}")
+        _check(self.schedule in schedules, self, "schedule", f"use {', '.join(schedules)}")
+        _positive(self, "rate", "clip_norm", "accumulate")
+        _not_negative(self, "warmup", "final_share", "weight_decay", "momentum", "accumulator")
+        good = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
+        _check(good, self, "betas", "give two numbers below one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How long a run goes on, and what it leaves behind."""
+
+    max_steps: int = 10_000
+    seed: int = 0
+    dropout: float = 0.1
+    """On the input of every LSTM layer and on the top output."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    evaluate_every: int = 500
+    """Steps between looks at the held-out text."""
+    evaluate_tokens: int = 100_000
+    """Held-out tokens of such a look; the last one takes all."""
+    save_every: int = 500
+    """Steps between checkpoints."""
+    patience: int = 0
+    """Looks without improvement after which the run stops; 0: never."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "max_steps", "evaluate_every", "evaluate_tokens", "save_every")
+        _not_negative(self, "seed", "dropout", "patience")
+        _check(self.dropout < 1, self, "dropout", "give a share below one")
+        precisions = ("float32", "bfloat16")
+        _check(self.precision in precisions, self, "precision", f"use {' or '.join(precisions)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    """A whole run. The model's softmax and word table get their sizes from the corpus."""
+
+    corpus: tuple[str, ...] = ()
+    """Text files, or one folder made by ``elmokit corpus prepare``."""
+    output: str = ""
+    """Where the model goes."""
+    model: ModelConfig
+    data: DataConfig = field(default_factory=DataConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+
+_SMALL_FILTERS = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128))
+
+PRESETS: dict[str, PretrainConfig] = {
+    # A laptop's coffee break: shows that everything works and learns real structure.
+    "tiny": PretrainConfig(
+        model=ModelConfig(
+            text=TextConfig(tokenizer="words"),
+            characters=CharacterConfig(filters=_SMALL_FILTERS, max_characters=24, highways=1),
+            lstm=LstmConfig(cells=256, width=64, cell_clip=3.0, projection_clip=3.0),
+        ),
+        data=DataConfig(vocabulary=10_000, rows=64, unroll=20),
+        loss=LossConfig(kind="sampled", negatives=1024),
+        optimiser=OptimiserConfig(rate=4e-3, warmup=100),
+        run=RunConfig(max_steps=3_000, dropout=0.0, evaluate_every=500, save_every=500),
+    ),
+    "small": PretrainConfig(
+        model=published_shape("small"),
+        data=DataConfig(vocabulary=65_000, rows=512, unroll=32),
+        run=RunConfig(max_steps=20_000, precision="bfloat16"),
+    ),
+    "medium": PretrainConfig(
+        model=published_shape("medium"),
+        data=DataConfig(vocabulary=100_000, rows=512, unroll=32),
+        run=RunConfig(max_steps=40_000, precision="bfloat16"),
+    ),
+    "original": PretrainConfig(
+        model=published_shape("original"),
+        data=DataConfig(vocabulary=793_471, rows=1024, unroll=20),
+        optimiser=OptimiserConfig(rate=1e-3, warmup=1_000),
+        run=RunConfig(max_steps=100_000, precision="bfloat16"),
+    ),
+    # The published recipe to the letter (bilm-tf's train_elmo.py), but for one process.
+    "paper": PretrainConfig(
+        model=published_shape("original"),
+        data=DataConfig(vocabulary=793_471, min_count=1, rows=384, unroll=20),
+        loss=LossConfig(kind="sampled", negatives=8192, times_unroll=True),
+        optimiser=OptimiserConfig(
+            name="adagrad", rate=0.2, schedule="constant", warmup=0, accumulator=1.0, clip_norm=10.0
+        ),
+        run=RunConfig(max_steps=1_000_900, dropout=0.1),
+    ),
+}
+
+
+def settings_for(
+    preset: str, file: Path | None = None, overrides: Sequence[str] = ()
+) -> PretrainConfig:
+    """Settings from a preset, changed by a TOML file, changed by single overrides.
+
+    Args:
+        preset: A name in `PRESETS`.
+        file: TOML with the tables model, data, loss, optimiser, run; any part may be missing.
+        overrides: Texts such as ``optimiser.rate=0.001`` or ``model.lstm.cells=512``.
+
+    Raises:
+        ConfigError: A name is unknown or a value impossible; the message says where.
+    """
+    if preset not in PRESETS:
+        raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)}")
+    data = to_dict(PRESETS[preset])
+    where = f"preset {preset}"
+    if file is not None:
+        try:
+            given = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{file}: {error}") from None
+        _merge(data, given)
+        where = str(file)
+    return _overridden(PretrainConfig, data, overrides, where)
+
+
+def changed(config: Config, overrides: Sequence[str]) -> Config:
+    """Any settings with single overrides such as ``optimiser.rate=0.001``."""
+    return _overridden(type(config), to_dict(config), overrides, "settings")
+
+
+def _overridden(
+    kind: type[Config], data: dict[str, Any], overrides: Sequence[str], where: str
+) -> Config:
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"override {text!r}: write it as name=value")
+        _merge(data, _nested(name.strip().split("."), _value(value.strip())))
+        where = f"override {name.strip()}"
+    return from_dict(kind, data, where)
+
+
+def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for name, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(base.get(name), dict):
+            _merge(base[name], value)
+        elif value is None:
+            base.pop(name, None)
+        else:
+            base[name] = value
+
+
+def _nested(path: Sequence[str], value: object) -> dict[str, Any]:
+    for name in reversed(path[1:]):
+        value = {name: value}
+    return {path[0]: value}
+
+
+def _value(text: str) -> object:
+    """A TOML value, a bare word as a string, and ``none`` to take a setting out."""
+    if text == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

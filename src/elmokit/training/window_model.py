@@ -1,0 +1,77 @@
+"""A batch of windows through the model: distinct words once, both directions together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from elmokit.kernels import Clips
+from elmokit.kernels.window import WindowState, WindowWeights, run_window
+from elmokit.model.bilm import BiLM
+from elmokit.model.bilstm import LstmLayer
+from elmokit.training.batches import Batch
+
+
+def blank_states(bilm: BiLM, rows: int) -> list[WindowState]:
+    """What the rows remember before the first window."""
+    lstm = bilm.config.lstm
+    directions = len(lstm.directions)
+    return [
+        WindowState(
+            torch.zeros(directions, rows, lstm.cells, device=bilm.device),
+            torch.zeros(directions, rows, lstm.width, device=bilm.device),
+        )
+        for _ in range(lstm.layers)
+    ]
+
+
+def run_windows(
+    bilm: BiLM, batch: Batch, states: Sequence[WindowState], *, dropout: float, dtype: torch.dtype
+) -> tuple[Tensor, list[WindowState]]:
+    """The top outputs of a batch.
+
+    Dropout falls on the input of every LSTM layer (the residual carries the dropped input) and on
+    the top output, as in the original training code.
+
+    Args:
+        bilm: The model.
+        batch: What is read.
+        states: Where the layers start.
+        dropout: Share of elements set to zero.
+        dtype: Type of the matrix products.
+
+    Returns:
+        Top outputs (D, N, P), and the states after the window.
+    """
+    lstm = bilm.config.lstm
+    with torch.autocast(bilm.device.type, dtype=dtype, enabled=dtype == torch.bfloat16):
+        words = torch.cat([bilm.encoder(group) for group in batch.inputs])  # (U, P)
+    places = batch.places.to(bilm.device, non_blocking=True)  # (D, T, B)
+    x = F.embedding(places, words.to(dtype))  # (D, T, B, P)
+    clips = Clips(lstm.cell_clip, lstm.projection_clip)
+    after = []
+    for number, state in enumerate(states):
+        x = F.dropout(x, dropout, training=dropout > 0)
+        start = WindowState(state.cells, state.output.to(dtype))
+        output, end = run_window(x, start, _weights(bilm, number, dtype), clips, lstm.forget_bias)
+        x = output + x if lstm.residual and number else output
+        after.append(WindowState(end.cells, end.output.to(state.output.dtype)))
+    x = F.dropout(x, dropout, training=dropout > 0)
+    return x.reshape(x.shape[0], -1, x.shape[-1]), after  # (D, N, P)
+
+
+def _weights(bilm: BiLM, number: int, dtype: torch.dtype) -> WindowWeights:
+    """Both directions' matrices of one layer, stacked."""
+    layers = []
+    for direction in bilm.config.lstm.directions:
+        layer = bilm.lstm.get_submodule(f"{direction}_stack.{number}")
+        assert isinstance(layer, LstmLayer)
+        layers.append(layer.weights())
+    stacked = [
+        None if parts[0] is None else torch.stack(parts).to(dtype)
+        for parts in zip(*layers, strict=True)
+    ]
+    return WindowWeights(*stacked)  # type: ignore[arg-type]
