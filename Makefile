@@ -21,11 +21,15 @@ $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
 demo: $(VENV)/.core  ## see one word's vectors in different contexts, and write a vectors file
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev  ## run the ordinary tests
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.dev  ## lint, formatting, types
 	$(BIN)/ruff check .
@@ -38,6 +42,12 @@ slow: $(VENV)/.dev  ## run the slow tests (minutes)
 bench: $(VENV)/.dev  ## run the benchmarks and write their results to benchmarks/results
 	$(BIN)/python benchmarks/startup.py --save
 	$(BIN)/python benchmarks/memory.py --save
+
+docs: $(VENV)/.docs  ## build the documentation into site; a broken link is an error
+	$(BIN)/zensical build --clean --strict
+
+serve: $(VENV)/.docs  ## serve the documentation on this machine, and follow changes
+	$(BIN)/zensical serve --dev-addr 127.0.0.1:8000
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build site

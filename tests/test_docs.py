@@ -1,0 +1,189 @@
+"""Every block of code in the README and on the pages runs, and prints what the page says.
+
+In a page, a ```python block may be followed by a ```text block: what it prints. In a ```console
+block, lines that begin with "$ elmokit" run, and the lines after one of them are its output.
+Pages that a test of their own module runs are left out here.
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.cli import main
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+GOLDEN = ROOT / "tests" / "golden"
+PAGES = (
+    "README.md",
+    "docs/index.md",
+    "docs/how-it-works.md",
+    "docs/models.md",
+    "docs/pytorch.md",
+    "docs/recipes.md",
+)
+TESTED_ELSEWHERE = {
+    "cli.md": "tests/cli/test_cli_main.py",
+    "corpus.md": "tests/text/test_prepare.py",
+    "language-model.md": "tests/cli/test_language_model.py",
+    "vector-files.md": "tests/vectors/test_writers.py",
+}
+TRANSLATED = {
+    "README.zh-CN.md": "README.md",
+    **{f"docs/zh/{page.name}": f"docs/{page.name}" for page in (DOCS / "zh").glob("*.md")},
+}
+LINKED = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *DOCS.glob("**/*.md")))
+OTHER_COMMANDS = {"pip", "make", "git", "cd", "torchrun"}
+"""Commands of console blocks that are shown, not run."""
+
+
+class Block(NamedTuple):
+    kind: str
+    code: str
+
+
+def blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text("utf-8")
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [Block(*block) for block in found]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a file under each name that the pages use."""
+    folder = tmp_path_factory.mktemp("files")
+    standard, checkpoint = GOLDEN / "bilm-hdf5" / "standard", GOLDEN / "tf-checkpoint" / "standard"
+    copies = {
+        standard / "weights.hdf5": "elmo_weights.hdf5",
+        standard / "options.json": "elmo_options.json",
+        standard / "vocab.txt": "vocab-2016-09-10.txt",
+        GOLDEN / "allennlp-finetuned" / "model.tar.gz": "model.tar.gz",
+        GOLDEN / "allennlp-finetuned" / "elmo-two-mixes.th": "weights.th",
+        GOLDEN / "many-langs" / "nlpl.zip": "136.zip",
+    }
+    for source, name in copies.items():
+        shutil.copy(source, folder / name)
+    shutil.copytree(GOLDEN / "tf-hub" / "google", folder / "tf-hub-elmo")
+    shutil.copytree(GOLDEN / "many-langs" / "released", folder / "many-langs")
+    shutil.copytree(GOLDEN / "bilm-hdf5" / "word", folder / "word-model")
+    shutil.copytree(standard, folder / "seqvec")
+    (folder / "bilm").mkdir()
+    for path in checkpoint.iterdir():
+        name = path.name.replace("model.ckpt-12", "model.ckpt-935588")
+        shutil.copy(path, folder / "bilm" / name)
+    named = (checkpoint / "checkpoint").read_text("utf-8")
+    named = named.replace("model.ckpt-12", "model.ckpt-935588")
+    (folder / "bilm" / "checkpoint").write_text(named, "utf-8")
+    elmo = elmokit.load(checkpoint)
+    weights = elmo.checkpoint().weights
+    with h5py.File(folder / "elmo_softmax_weights.hdf5", "w") as file:
+        file["softmax/W"] = weights["softmax.weight"].numpy()
+        file["softmax/b"] = weights["softmax.bias"].numpy()
+    vectors = elmo.encode([[word] for word in elmo.vocabulary], layers=0)
+    with h5py.File(folder / "elmo_token_embeddings.hdf5", "w") as file:
+        file["embedding"] = np.concatenate(vectors)[:, : elmo.config.lstm.width]
+    (folder / "glove.txt").write_text("the 1 0\nbank 0 1\nmoney 0.5 0.5\n", "utf-8")
+    (folder / "corpus.txt").write_text("the bank lent money\n\nit rained\n", "utf-8")
+    return folder
+
+
+@pytest.fixture
+def folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder of a page, with files of its own."""
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_commands(text: str, printed: Any) -> None:
+    """Run what stands after "$ " and compare with the lines that follow it, if any."""
+    for command, output in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", text, flags=re.MULTILINE):
+        program, *arguments = shlex.split(command)
+        if program != "elmokit":
+            assert program in OTHER_COMMANDS, command
+            continue
+        assert main(arguments) == 0, f"{command}: {printed().err}"
+        shown = printed().out
+        if output:
+            assert shown == output, command
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_runs(page, folder, capsys):
+    names: dict[str, Any] = {"__name__": "page"}
+    page_blocks = blocks(page)
+    assert page_blocks
+    for block, following in zip(page_blocks, [*page_blocks[1:], None], strict=True):
+        if block.kind == "console":
+            run_commands(block.code, capsys.readouterr)
+        if block.kind != "python":
+            continue
+        exec(compile(block.code, page, "exec"), names)
+        printed = capsys.readouterr().out
+        if following is not None and following.kind == "text":
+            assert printed == following.code
+        else:
+            assert not printed, "the page does not show what its code prints"
+
+
+def test_text_page_runs(folder):
+    failures, tests = doctest.testfile(str(DOCS / "text.md"), module_relative=False)
+    assert tests > 10
+    assert failures == 0
+
+
+def test_every_page_is_run_by_some_test():
+    runnable = {
+        path.name for path in DOCS.glob("*.md") if "```python" in path.read_text(encoding="utf-8")
+    }
+    here = {Path(page).name for page in PAGES} | {"text.md"}
+    assert runnable <= here | set(TESTED_ELSEWHERE)
+    for page, test in TESTED_ELSEWHERE.items():
+        assert page in (ROOT / test).read_text("utf-8"), f"{test} does not run {page}"
+
+
+@pytest.mark.parametrize(("page", "original"), TRANSLATED.items())
+def test_translation_has_the_code_of_the_original(page, original):
+    def code(name: str) -> list[Block]:
+        return [block for block in blocks(name) if block.kind]
+
+    assert code(page) == code(original)
+
+
+@pytest.mark.parametrize("page", LINKED)
+def test_links_and_pictures_are_there(page):
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text("utf-8"), flags=re.M | re.S)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (ROOT / page).parent / name if name else ROOT / page
+        assert path.exists(), f"{page}: {target}"
+        if anchor:
+            assert anchor in anchors(path), f"{page}: {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), flags=re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", title.lower()).strip() for title in titles)
+    return {re.sub(r"\s+", "-", title) for title in plain}
+
+
+def test_commands_in_the_readme_name_real_targets():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for page in ("README.md", "CONTRIBUTING.md", "docs/index.md"):
+        text = (ROOT / page).read_text("utf-8")
+        targets = set(re.findall(r"(?:`|\$ )make ([a-z]+)", text))
+        missing = {target for target in targets if f"\n{target}:" not in makefile}
+        assert not missing, page

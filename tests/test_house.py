@@ -1,0 +1,215 @@
+"""The rules of the house: which way imports point, how long files are, what the README promises."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import elmokit
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "elmokit"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+STAGES = ("text", "model", "checkpoints", "vectors", "training", "cli")
+"""Each may import the ones before it."""
+FOR_ALL = {"config", "errors", "whole_file"}
+USES_KERNELS = {"model", "training"}
+EXCEPTIONS = {
+    ("vectors/states.py", "kernels"): "builds the states that the engines start from",
+}
+"""(module, what it imports): why."""
+
+MOST_LINES = 400
+LONG_MODULES = {
+    "checkpoints/bilm_names.py": "three spellings of one layout, both ways",
+    "checkpoints/tf_bundle.py": "one file format, every field of it checked",
+    "vectors/elmo.py": "the class that users meet, with its docstrings",
+}
+
+NOT_SAID = {
+    "a path of somebody's machine": r"(?:/home/|/Users/|/root/|/work/)\w",
+    "an index of packages": r"--(?:extra-)?index-url|PIP_INDEX|files\.pythonhosted",
+    "a badge": r"img\.shields\.io",
+    "work left undone": r"\b(?:TODO|FIXME|XXX)\b",
+}
+"""What no tracked file may say, as regular expressions."""
+MAY_SAY = ("tests/golden/", "tests/checkpoints/test_tf_bundle.py", "tests/test_house.py")
+"""Paths that stand for an author's machine are what these test."""
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def stage_of(path: Path) -> str:
+    first, *rest = path.relative_to(PACKAGE).parts
+    return first if rest else first.removesuffix(".py")
+
+
+def imported_stages(path: Path) -> Iterator[str]:
+    """The parts of elmokit that a module imports, at whatever place in it."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}: write imports in full"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            package, _, rest = name.partition(".")
+            if package == "elmokit" and rest:
+                yield rest.split(".")[0]
+
+
+def allowed(stage: str) -> set[str]:
+    if stage == "kernels":
+        return {"kernels", *FOR_ALL}
+    before = set(STAGES[: STAGES.index(stage) + 1])
+    return before | FOR_ALL | {"__version__"} | ({"kernels"} if stage in USES_KERNELS else set())
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.parent != PACKAGE], ids=name_of)
+def test_imports_point_one_way(path):
+    reached = set(imported_stages(path)) - allowed(stage_of(path))
+    excused = {target for module, target in EXCEPTIONS if module == name_of(path)}
+    assert reached <= excused
+
+
+def test_what_all_may_import_imports_nothing_above_it():
+    for name in FOR_ALL:
+        assert set(imported_stages(PACKAGE / f"{name}.py")) <= FOR_ALL
+
+
+def test_exceptions_are_still_needed():
+    for module, target in EXCEPTIONS:
+        assert target in set(imported_stages(PACKAGE / module)), module
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text("utf-8").splitlines())
+
+
+def test_modules_are_short_enough_to_read():
+    long = {name_of(path) for path in MODULES if lines_of(path) > MOST_LINES}
+    assert long <= set(LONG_MODULES)
+
+
+def test_every_folder_is_a_known_stage():
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders == {*STAGES, "kernels"}
+
+
+def test_import_loads_no_torch():
+    code = (
+        "import sys, elmokit\n"
+        "heavy = {'torch', 'numpy', 'h5py', 'safetensors', 'cyclopts'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", sorted(elmokit.__all__))
+def test_public_name_is_there_and_described(name):
+    value = getattr(elmokit, name)
+    assert name in dir(elmokit)
+    if name != "__version__":
+        assert value.__doc__
+        assert value.__module__.startswith("elmokit.")
+
+
+def test_version_is_that_of_the_package():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert elmokit.__version__ == settings["project"]["version"]
+
+
+def test_every_module_has_a_docstring():
+    assert [name_of(p) for p in MODULES if not ast.get_docstring(ast.parse(p.read_text()))] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda p: p.name)
+def test_config_is_read(path):
+    """Each is a change of a preset, as `elmokit pretrain --config` takes it."""
+    settings = importlib.import_module("elmokit.training.settings")
+    assert settings.settings_for("tiny", path).model.layers >= 2
+
+
+# What git knows.
+
+
+def tracked() -> list[str]:
+    """Files that are, or would be, in the repository."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    command = [
+        "git",
+        "-C",
+        str(ROOT),
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return sorted(name for name in set(listed.split("\0")) if name and (ROOT / name).is_file())
+
+
+def tree(page: str) -> dict[str, str]:
+    """The tree of a README: paths and their phrases. Two spaces lead one folder deeper."""
+    text = (ROOT / page).read_text("utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    (block,) = (code for kind, code in blocks if not kind)
+    found: dict[str, str] = {}
+    folder = ""
+    for line in block.splitlines():
+        name, _, phrase = line.strip().partition("  ")
+        if not line.startswith(" "):
+            folder = name if name.endswith("/") else ""
+            found[name] = phrase.strip()
+        else:
+            found[folder + name] = phrase.strip()
+    return found
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_readme_tree_is_the_folder(page):
+    expected = set()
+    for name in tracked():
+        parts = Path(name).parts
+        if parts[:2] == ("src", "elmokit"):
+            expected |= {"src/elmokit/", "src/elmokit/" + parts[2] + "/" * (len(parts) > 3)}
+        else:
+            expected.add(parts[0] + "/" * (len(parts) > 1))
+    found = tree(page)
+    assert set(found) == expected
+    assert all(found.values()), "each line needs a phrase"
+
+
+def test_tracked_files_say_nothing_private():
+    said = []
+    for name in tracked():
+        if name.startswith(MAY_SAY):
+            continue
+        try:
+            text = (ROOT / name).read_text("utf-8")
+        except UnicodeDecodeError:  # pictures, weights
+            continue
+        for what, pattern in NOT_SAID.items():
+            said += [f"{name}: {what}: {match[0]}" for match in re.finditer(pattern, text)]
+    assert said == []
+
+
+def test_pictures_are_small():
+    for path in (ROOT / "docs" / "images").glob("*.png"):
+        assert path.stat().st_size < 150_000, path.name
