@@ -23,16 +23,10 @@ STAGES = ("text", "model", "checkpoints", "vectors", "training", "cli")
 """Each may import the ones before it."""
 FOR_ALL = {"config", "errors", "whole_file"}
 USES_KERNELS = {"model", "training"}
-EXCEPTIONS = {
-    ("vectors/states.py", "kernels"): "builds the states that the engines start from",
-}
-"""(module, what it imports): why."""
-
 MOST_LINES = 400
 LONG_MODULES = {
     "checkpoints/bilm_names.py": "three spellings of one layout, both ways",
     "checkpoints/tf_bundle.py": "one file format, every field of it checked",
-    "vectors/elmo.py": "the class that users meet, with its docstrings",
 }
 
 NOT_SAID = {
@@ -80,19 +74,12 @@ def allowed(stage: str) -> set[str]:
 
 @pytest.mark.parametrize("path", [path for path in MODULES if path.parent != PACKAGE], ids=name_of)
 def test_imports_point_one_way(path):
-    reached = set(imported_stages(path)) - allowed(stage_of(path))
-    excused = {target for module, target in EXCEPTIONS if module == name_of(path)}
-    assert reached <= excused
+    assert set(imported_stages(path)) <= allowed(stage_of(path))
 
 
 def test_what_all_may_import_imports_nothing_above_it():
     for name in FOR_ALL:
         assert set(imported_stages(PACKAGE / f"{name}.py")) <= FOR_ALL
-
-
-def test_exceptions_are_still_needed():
-    for module, target in EXCEPTIONS:
-        assert target in set(imported_stages(PACKAGE / module)), module
 
 
 def lines_of(path: Path) -> int:

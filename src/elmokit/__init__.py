@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "load": "elmokit.vectors.elmo",
+    "load": "elmokit.vectors.loading",
     "Elmo": "elmokit.vectors.elmo",
     "ElmoEmbedding": "elmokit.vectors.embedding",
     "ScalarMix": "elmokit.model.scalar_mix",
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from elmokit.training.adapt import AdaptConfig, adapt
     from elmokit.training.pretrain import pretrain
     from elmokit.training.settings import PretrainConfig
-    from elmokit.vectors.elmo import Elmo, load
+    from elmokit.vectors.elmo import Elmo
     from elmokit.vectors.embedding import ElmoEmbedding
+    from elmokit.vectors.loading import load
     from elmokit.vectors.static_vectors import WordVectors
 
 __all__ = [

@@ -26,6 +26,9 @@ PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7
 BYTE_ROWS = 262
 """Rows of a byte alphabet: padding token, 256 bytes, four markers, in-word padding."""
 
+ADAPTIVE_SHRINK = 4
+"""How much narrower each cluster of an adaptive softmax is than the one before."""
+
 MAX_SIZE = 1 << 31
 """No single size may reach this; a larger one is a damaged file, not a model."""
 
@@ -250,6 +253,12 @@ class ModelConfig:
                 f"ModelConfig.input_projection = False: the input is {self.input_width} wide but "
                 f"lstm.width = {self.lstm.width}; make them equal or switch the projection on"
             )
+        clusters = len(self.softmax.cutoffs) if self.softmax is not None else 0
+        if ADAPTIVE_SHRINK**clusters > self.lstm.width:
+            raise ConfigError(
+                f"ModelConfig.softmax.cutoffs: {clusters} clusters are too many for lstm.width = "
+                f"{self.lstm.width}; each is {ADAPTIVE_SHRINK} times narrower than the one before"
+            )
         if self.softmax is not None and self.softmax.tied:
             table = self.words
             if table is None or (table.rows, table.dim) != (self.softmax.words, self.lstm.width):
@@ -379,9 +388,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 
 def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     """A table's own values first, then its sub-tables, as TOML wants it."""
-    # A JSON string is a valid TOML basic string, and so are JSON numbers, booleans and lists.
     lines = [
-        f"{name} = {json.dumps(value)}"
+        f"{name} = {_toml_value(value)}"
         for name, value in table.items()
         if not isinstance(value, dict)
     ]
@@ -390,3 +398,8 @@ def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
             inner = (*path, name)
             lines += ["", f"[{'.'.join(inner)}]", *_toml_lines(value, inner)]
     return lines
+
+
+def _toml_value(value: Any) -> str:
+    """JSON spells scalars and lists as TOML does, but for one control character in strings."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -6,15 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Field, Flag, Json
+from elmokit.cli.options import AtLeastOne, Field, Flag, Json, UsageError
 
 EXAMPLES = (
     "elmokit pretrain corpus.txt -o my-model --preset tiny",
     "elmokit pretrain wiki.xml.bz2 -o my-model --set optimiser.rate=1e-3 --set data.rows=256",
     "elmokit pretrain corpus.txt -o my-model --preset tiny --resume",
     "torchrun --nproc-per-node 8 -m elmokit pretrain corpus -o my-model --preset original",
+    "elmokit pretrain corpus -o my-model --preset original --ray-workers 8",
 )
 
 Set = Annotated[
@@ -46,6 +47,16 @@ DocumentKind = Annotated[
     Literal["blank", "line"],
     Parameter(help="What ends a document: a blank line, or every line."),
 ]
+RayWorkers = Annotated[
+    int,
+    Parameter(
+        validator=validators.Number(gte=0),
+        help="Start so many processes with Ray, a GPU each where it has enough; 0: without Ray.",
+    ),
+]
+RayAddress = Annotated[
+    str | None, Parameter(help="The Ray cluster; one on this machine when left out.")
+]
 HeldOut = Annotated[float, Parameter(help="Share of the documents that is not trained on.")]
 
 
@@ -68,6 +79,8 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
     field: Field = "text",
     licence: Licence = None,
     tensorboard: Annotated[bool, Flag] = False,
+    ray_workers: RayWorkers = 0,
+    ray_address: RayAddress = None,
     as_json: Json = False,
 ) -> None:
     """Train an ELMo model from raw text in any language.
@@ -81,6 +94,11 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
         seed: Decides everything random.
         tensorboard: Write for TensorBoard too.
     """
+    if ray_address is not None and not ray_workers:
+        raise UsageError("--ray-address: say how many processes with --ray-workers")
+    if ray_workers and device not in (None, "cpu", "cuda"):
+        raise UsageError(f"--device {device}: Ray picks the GPU; give cpu, cuda or nothing")
+
     from elmokit.text.prepare import CorpusConfig
     from elmokit.training.pretrain import pretrain as train
     from elmokit.training.settings import settings_for
@@ -96,14 +114,28 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
         heldout=heldout,
         field=field,
     )
-    elmo = train(
-        settings,
-        resume=resume,
-        device=device,
-        preparation=preparation,
-        data_licence=licence,
-        tensorboard=tensorboard,
-    )
+    if ray_workers:
+        from elmokit.training.ray_launch import pretrain_with_ray
+
+        pretrain_with_ray(
+            settings,
+            workers=ray_workers,
+            use_gpu=None if device is None else device == "cuda",
+            address=ray_address,
+            resume=resume,
+            preparation=preparation,
+            data_licence=licence,
+            tensorboard=tensorboard,
+        )
+    else:
+        train(
+            settings,
+            resume=resume,
+            device=device,
+            preparation=preparation,
+            data_licence=licence,
+            tensorboard=tensorboard,
+        )
     if as_json:
         import json
 
@@ -112,4 +144,4 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
 
         looks = [e for e in read_log(output / RUN_FOLDER / LOG_FILE) if e["kind"] == "heldout"]
         best = min(looks, key=lambda entry: float(entry["score"]))
-        print(json.dumps({"model": elmo.source, "best": best}, indent=2))
+        print(json.dumps({"model": str(output), "best": best}, indent=2))

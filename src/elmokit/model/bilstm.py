@@ -12,6 +12,8 @@ from elmokit.config import LstmConfig
 from elmokit.kernels import Clips, LstmState, LstmWeights, run_lstm
 from elmokit.model.packing import Packing
 
+__all__ = ["BiLstm", "LayerOutput", "LayerState", "LstmLayer", "LstmState"]
+
 LayerState = Mapping[str, LstmState]
 """State of one layer by direction; rows stand in the batch's own order."""
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.config import ModelConfig
+from elmokit.config import ADAPTIVE_SHRINK, ModelConfig
 
 
 class WordSoftmax(nn.Module):
@@ -25,7 +25,11 @@ class WordSoftmax(nn.Module):
         self.bias: nn.Parameter | None = None
         if config.softmax.cutoffs:
             self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(
-                width, words, list(config.softmax.cutoffs), div_value=4.0, head_bias=True
+                width,
+                words,
+                list(config.softmax.cutoffs),
+                div_value=ADAPTIVE_SHRINK,
+                head_bias=True,
             )
             return
         if not config.softmax.tied:

@@ -40,7 +40,8 @@ from elmokit.training.settings import (
     PretrainConfig,
     RunConfig,
 )
-from elmokit.vectors.elmo import Elmo, load
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.loading import load
 from elmokit.vectors.perplexity import Perplexity
 
 SOFTMAX_FOLDER = "softmax"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -180,25 +180,27 @@ class BatchMaker:
         return tensor.pin_memory() if self._pin else tensor
 
 
-def read_ahead(streams: SentenceStreams, maker: BatchMaker) -> Iterator[Batch]:
-    """Batches made on another thread, a few ahead of their use."""
+def read_ahead(streams: SentenceStreams, maker: BatchMaker) -> Generator[Batch]:
+    """Batches made on another thread, a few ahead of their use; close it to end the thread."""
     waiting: queue.Queue[Batch | BaseException] = queue.Queue(maxsize=_AHEAD)
     stop = threading.Event()
+
+    def hand_over(item: Batch | BaseException) -> None:
+        while not stop.is_set():
+            try:
+                waiting.put(item, timeout=0.05)
+                return
+            except queue.Full:
+                continue
 
     def work() -> None:
         try:
             for window in streams:
-                batch = maker(window)
-                while not stop.is_set():
-                    try:
-                        waiting.put(batch, timeout=0.2)
-                        break
-                    except queue.Full:
-                        continue
+                hand_over(maker(window))
                 if stop.is_set():
                     return
         except BaseException as error:  # handed to the reader, who raises it
-            waiting.put(error)
+            hand_over(error)
 
     thread = threading.Thread(target=work, name="elmokit-batches", daemon=True)
     thread.start()
@@ -209,4 +211,6 @@ def read_ahead(streams: SentenceStreams, maker: BatchMaker) -> Iterator[Batch]:
                 raise item
             yield item
     finally:
+        # A thread that still runs when Python ends can take the whole process down with it.
         stop.set()
+        thread.join()

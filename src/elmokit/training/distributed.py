@@ -1,4 +1,4 @@
-"""Several processes, one run: what torchrun started, and how gradients meet.
+"""Several processes, one run: what torchrun or Ray started, and how gradients meet.
 
 With one process everything here does nothing. Whole gradients are averaged in one flat exchange;
 gradients of softmax rows travel as rows, so that an 800,000-word softmax costs the network no
@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from elmokit.errors import ElmokitError
 
-_PATIENCE = timedelta(minutes=5)
+PATIENCE = timedelta(minutes=5)
+"""How long processes that work together wait for each other."""
 _LONG_PATIENCE = timedelta(days=7)
 """While the lead works alone: preparing a corpus or judging a model may take hours. A process that
 dies meanwhile is noticed at once, because its connection breaks."""
@@ -135,12 +136,16 @@ class Team:
 
 @contextmanager
 def join_team(device: str | None = None) -> Iterator[Team]:
-    """Join the processes that torchrun started; alone without torchrun.
+    """Join the processes that torchrun or Ray started; alone without them.
 
     Args:
         device: Where to compute; the process's own GPU, else the CPU, when left out.
     """
-    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    joined = dist.is_available() and dist.is_initialized()  # Ray makes the group, and ends it
+    if joined:
+        rank, size = dist.get_rank(), dist.get_world_size()
+    else:
+        rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -150,9 +155,11 @@ def join_team(device: str | None = None) -> Iterator[Team]:
     if size == 1:
         yield Team(0, 1, place)
         return
-    dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=_PATIENCE)
+    if not joined:
+        dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         waiting = dist.new_group(backend="gloo", timeout=_LONG_PATIENCE)
         yield Team(rank, size, place, waiting)
     finally:
-        dist.destroy_process_group()
+        if not joined:
+            dist.destroy_process_group()

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,6 +63,9 @@ class Work(Protocol):
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a state."""
+
+    def close(self) -> None:
+        """End whatever runs in the background; called when the run ends, however it does."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def train(
             start = snapshot.step
         display.resumed(start, progress.looked)
     loop = _Loop(work, config, folder, team, display, progress, start)
-    with _interruptions() as interrupted:
+    with _interruptions() as interrupted, closing(work):
         return loop.run(interrupted)
 
 

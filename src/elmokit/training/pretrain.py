@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 from elmokit.checkpoints import native
 from elmokit.config import dumps_toml, loads_toml
-from elmokit.errors import ConfigError, DataError
+from elmokit.errors import ConfigError, DataError, ElmokitError
 from elmokit.model.initial import random_model
 from elmokit.text.prepare import CorpusConfig, prepare_corpus
 from elmokit.text.shards import DESCRIPTION, TokenCorpus
@@ -23,7 +24,8 @@ from elmokit.training.pretraining import (
     unicode_symbols,
 )
 from elmokit.training.settings import PretrainConfig
-from elmokit.vectors.elmo import Elmo, load
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.loading import load
 from elmokit.vectors.perplexity import Perplexity
 from elmokit.whole_file import whole_file
 
@@ -67,10 +69,16 @@ def pretrain(
     folder = Path(config.output)
     run = folder / RUN_FOLDER
     with join_team(device) as team:
+        is_new = not folder.exists()
         if team.leads:
             enter_output(folder, config, resume)
         team.wait()
-        corpus = open_corpus(config, run / CORPUS_FOLDER, team, preparation)
+        try:
+            corpus = open_corpus(config, run / CORPUS_FOLDER, team, preparation)
+        except ElmokitError:
+            if is_new and team.leads:  # nothing came of it
+                shutil.rmtree(folder)
+            raise
         sizes = model_config(config, corpus)
         symbols: tuple[str, ...] | None = None
         if sizes.characters is not None and sizes.characters.alphabet == "unicode":
@@ -115,12 +123,31 @@ def open_corpus(
         prepared = named
     elif team.leads and not (prepared / DESCRIPTION).is_file():
         settings = preparation or CorpusConfig(tokenizer=config.model.text.tokenizer)
-        prepare_corpus(list(config.corpus), prepared, settings=settings)
+        _prepare(list(config.corpus), prepared, settings)
     team.wait()
     corpus = TokenCorpus(prepared, verify=team.leads)
     if not len(corpus.split("train")):
         raise DataError(f"{', '.join(config.corpus)}: no sentences to train on")
     return corpus
+
+
+def _prepare(sources: list[str], folder: Path, settings: CorpusConfig) -> None:
+    """Prepare a corpus that has held-out text.
+
+    A text without blank lines is one document, and of few documents none may be held out: then
+    every line counts as a document.
+    """
+    for attempt in (settings, replace(settings, documents="line")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nothing was held out is dealt with here
+            summary = prepare_corpus(sources, folder, settings=attempt, overwrite=True)
+        if summary.heldout.tokens:
+            return
+    shutil.rmtree(folder)
+    raise DataError(
+        f"{', '.join(sources)}: the text is too short to hold some of it out, and without held-out "
+        "text a model cannot be judged. Give more text, or raise --heldout"
+    )
 
 
 def describe_run(display: Display, work: Pretraining, corpus: TokenCorpus, team: Team) -> None:

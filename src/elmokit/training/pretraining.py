@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ class Pretraining:
         self._rows = team.rows(config.data.rows)
         self._states = blank_states(bilm, len(self._rows))
         self._windows = 0
-        self._batches: Iterator[Batch] | None = None
+        self._batches: Generator[Batch] | None = None
         self._dense = [
             (name, parameter)
             for name, parameter in self._named_parameters()
@@ -339,7 +339,13 @@ class Pretraining:
                 f"the snapshot of step {snapshot.step} belongs to a run with other settings "
                 f"({error}); start anew in another folder"
             ) from None
-        self._batches = None
+        self.close()
+
+    def close(self) -> None:
+        """End the thread that reads ahead; the next step would start a new one."""
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
 
     def _optimiser_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor the optimisers remember, by a name that does not depend on the run."""

@@ -1,8 +1,8 @@
 """Stage 4: model → vectors → files.
 
-elmo holds the `Elmo` class; layers, pooling and states are its arguments made real; word_cache
-stands in front of the character CNN; embedding is a layer for your own PyTorch model;
-static_vectors reads GloVe, word2vec and fastText; similarity compares; writers put vectors into
-files. language_model is the predicting side of a model: scoring, perplexity, substitutes,
-generation and rescoring use it.
+loading finds and loads a model, elmo holds the `Elmo` class; layers, pooling and states are its
+arguments made real; word_cache stands in front of the character CNN; embedding is a layer for your
+own PyTorch model; static_vectors reads GloVe, word2vec and fastText; similarity compares; writers
+put vectors into files. language_model is the predicting side of a model: scoring, perplexity,
+substitutes, generation and rescoring use it.
 """

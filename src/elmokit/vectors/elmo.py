@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from elmokit.checkpoints import bilm_hdf5, native
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
 from elmokit.config import ModelConfig
 from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.model.bilm import build
@@ -24,7 +22,6 @@ from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.batches import run_in_batches
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer
-from elmokit.text.vocab import read_vocabulary
 from elmokit.vectors import scoring
 from elmokit.vectors.generation import generate
 from elmokit.vectors.layers import LayerChoice, Layers, choose_layers
@@ -39,57 +36,6 @@ Sentence = str | Sequence[str]
 BATCH_TOKENS = 4096
 WARM_UP_PASSES = 16
 """Empty sentences read in a row before ``state="warm"`` starts; by then the state has settled."""
-
-
-def load(
-    source: str | Path | None = None,
-    *,
-    tokenizer: str | None = None,
-    options: str | Path | None = None,
-    vocabulary: str | Path | None = None,
-    softmax: str | Path | bool = True,
-    token_vectors: str | Path | None = None,
-    device: str | torch.device = "cpu",
-    cache_words: int = DEFAULT_WORDS,
-) -> Elmo:
-    """Load any published ELMo.
-
-    Args:
-        source: Name of an embedded model, a folder, a weights file, a zip or tar archive, the
-            prefix of a TensorFlow checkpoint, or ``hf:owner/name``; the embedded default model
-            when left out. What it is, is found out by looking inside.
-        tokenizer: How text given as a string is split, instead of what the model says.
-        options: Where ``options.json`` is, when it is not beside the weights.
-        vocabulary: Where the word list is, when it is not beside the weights.
-        softmax: An HDF5 file with the softmax, which joins the model; False leaves out the
-            softmax that the source holds.
-        token_vectors: An HDF5 file with token vectors for the words of the vocabulary, used
-            instead of the character CNN for these words.
-        device: Where to run.
-        cache_words: The most words whose token vectors are kept between calls.
-
-    Raises:
-        CheckpointError: The source cannot be read; the message names the file and the field.
-    """
-    if source is None and DEFAULT_MODEL.startswith("test-"):
-        warnings.warn(
-            f"elmokit.load(): the embedded model {DEFAULT_MODEL!r} is a tiny test model. It "
-            "shows how things work; its vectors mean little. Give the path of a real model.",
-            stacklevel=2,
-        )
-    extras = Extras(_path(options), _path(vocabulary))
-    checkpoint = read_source(source, extras)
-    if softmax is False:
-        checkpoint = checkpoint.without_softmax()
-    elif softmax is not True:
-        checkpoint = bilm_hdf5.join_softmax(checkpoint, Path(softmax))
-    if extras.vocabulary is not None and checkpoint.config.words is None:
-        words = read_vocabulary(extras.vocabulary, checkpoint.config.text)
-        checkpoint = replace(checkpoint, vocabulary=words)
-    elmo = Elmo(checkpoint, tokenizer=tokenizer, device=device, cache_words=cache_words)
-    if token_vectors is not None:
-        elmo.use_token_vectors(Path(token_vectors))
-    return elmo
 
 
 class Elmo:
@@ -219,6 +165,8 @@ class Elmo:
             list of these in the same order. A sentence without tokens has T = 0, and its pooled
             vector is zeros.
         """
+        if not isinstance(sentences, Iterable):
+            raise DataError(f"expected a text or several sentences, found {sentences!r:.80}")
         single = isinstance(sentences, str)
         batch: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
         stream = self.encode_stream(
@@ -445,7 +393,3 @@ def check_device(device: str | torch.device) -> torch.device:
 def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ConfigError(f"{name}={value!r}: use {' or '.join(map(repr, choices))}")
-
-
-def _path(value: str | Path | None) -> Path | None:
-    return None if value is None else Path(value)

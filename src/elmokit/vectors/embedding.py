@@ -13,7 +13,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.errors import ConfigError
 from elmokit.model.scalar_mix import ScalarMix
-from elmokit.vectors.elmo import Elmo, Sentence, load
+from elmokit.vectors.elmo import Elmo, Sentence
+from elmokit.vectors.loading import load
 from elmokit.vectors.static_vectors import WordVectors
 
 

@@ -8,9 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from elmokit.kernels import LstmState
 from elmokit.model.bilm import BiLM
-from elmokit.model.bilstm import LayerState
+from elmokit.model.bilstm import LayerState, LstmState
 
 State = Literal["fresh", "warm", "carry"]
 STATES: tuple[str, ...] = ("fresh", "warm", "carry")

@@ -1,0 +1,92 @@
+"""How long until the first vector: import, ``--help``, loading a model.
+
+Run: python benchmarks/startup.py [--save]
+Each figure is the best of several fresh processes; other load on the machine only adds to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from machine import report
+
+RUNS = 5
+
+LOAD = """
+import sys, time
+import elmokit, torch
+import elmokit.vectors.loading
+start = time.perf_counter()
+elmokit.load(sys.argv[1])
+print(time.perf_counter() - start)
+"""
+
+IMPORT = """
+import time
+start = time.perf_counter()
+import elmokit
+print(time.perf_counter() - start)
+import sys
+assert "torch" not in sys.modules
+"""
+
+SAVE = """
+import sys
+from pathlib import Path
+from elmokit.checkpoints import native
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.config import published_shape
+from elmokit.model.initial import random_model
+config = published_shape(sys.argv[1])
+weights = random_model(config, seed=0).state_dict()
+native.write(Checkpoint(config, weights, "elmokit", ""), Path(sys.argv[2]))
+from elmokit.vectors.loading import load
+load(sys.argv[2]).export(Path(sys.argv[2]) / "hdf5" / "weights.hdf5")
+"""
+
+
+def printed_seconds(script: str, *arguments: str) -> float:
+    """The least time that a script prints in a fresh process."""
+    command = [sys.executable, "-c", script, *arguments]
+    return min(float(subprocess.check_output(command)) for _ in range(RUNS))
+
+
+def command_seconds(*arguments: str) -> float:
+    """The least wall time of a command in a fresh process."""
+    best = float("inf")
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "elmokit", *arguments], check=True, stdout=subprocess.DEVNULL
+        )
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/startup.txt")
+    save = parser.parse_args().save
+    lines = [
+        f"{'what':<58} {'seconds':>8} {'aim':>6}",
+        f"{'import elmokit (no torch)':<58} {printed_seconds(IMPORT):>8.3f} {'0.3':>6}",
+        f"{'elmokit --help, whole process':<58} {command_seconds('--help'):>8.3f} {'0.6':>6}",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        for shape, parameters, aim in (("small", "13.6 M", "1"), ("original", "93.6 M", "")):
+            path = Path(folder) / shape
+            subprocess.run([sys.executable, "-c", SAVE, shape, str(path)], check=True)
+            for form, source in (("native", path), ("HDF5", path / "hdf5")):
+                label = f"load {shape} ({parameters} parameters), {form}, after imports"
+                seconds = printed_seconds(LOAD, str(source))
+                lines.append(f"{label:<58} {seconds:>8.3f} {aim:>6}")
+    report("startup", "\n".join(lines), save)
+
+
+if __name__ == "__main__":
+    main()
