@@ -25,7 +25,9 @@ def main() -> None:
         model = Path(temporary) / "model"
         command = [sys.executable, str(EXAMPLE), *options.texts, "-o", str(model)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    report("pretrain_cpu", done.stdout, options.save and done.returncode == 0)
+    names = ", ".join(Path(text).name for text in options.texts)
+    text = f"{'text':17}{names}\n{done.stdout}"
+    report("pretrain_cpu", text, options.save and done.returncode == 0)
     sys.exit(done.returncode)
 
 

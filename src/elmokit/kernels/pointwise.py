@@ -20,6 +20,7 @@ def forward(
     memory: Tensor,
     cell_clip: float | None,
     forget_bias: float,
+    keep: Tensor | None,
 ) -> None:
     """One step forward.
 
@@ -30,18 +31,22 @@ def forward(
         memory: Written: output gate times tanh of the cells, (D, B, H).
         cell_clip: Bound on the cells.
         forget_bias: Added to the forget gate.
+        keep: (D, B, 1): 0 where the cells are blanked before the step, 1 elsewhere; or None.
     """
     if gates.is_cuda and TRITON:
         from elmokit.kernels import pointwise_triton
 
-        pointwise_triton.forward(gates, cells, new_cells, memory, cell_clip, forget_bias)
+        pointwise_triton.forward(gates, cells, new_cells, memory, cell_clip, forget_bias, keep)
         return
-    take_in, keep, candidate, give_out = gates.chunk(4, dim=-1)  # 4 x (D, B, H)
+    take_in, remember, candidate, give_out = gates.chunk(4, dim=-1)  # 4 x (D, B, H)
     take_in.sigmoid_()
-    keep.add_(forget_bias).sigmoid_()
+    remember.add_(forget_bias).sigmoid_()
     candidate.tanh_()
     give_out.sigmoid_()
-    new_cells.copy_(keep * cells).addcmul_(take_in, candidate)
+    new_cells.copy_(remember * cells)
+    if keep is not None:
+        new_cells.mul_(keep)
+    new_cells.addcmul_(take_in, candidate)
     if cell_clip is not None:
         new_cells.clamp_(-cell_clip, cell_clip)
     memory.copy_(new_cells.tanh().mul_(give_out))
@@ -54,6 +59,7 @@ def backward(
     d_memory: Tensor,
     d_cells: Tensor,
     cell_clip: float | None,
+    keep: Tensor | None,
 ) -> None:
     """One step backward.
 
@@ -65,13 +71,14 @@ def backward(
         d_cells: Gradient that reaches the new cells from later steps; overwritten with the
             gradient of the cells before the step.
         cell_clip: Bound on the cells.
+        keep: As in `forward`.
     """
     if activations.is_cuda and TRITON:
         from elmokit.kernels import pointwise_triton
 
-        pointwise_triton.backward(activations, cells, new_cells, d_memory, d_cells, cell_clip)
+        pointwise_triton.backward(activations, cells, new_cells, d_memory, d_cells, cell_clip, keep)
         return
-    take_in, keep, candidate, give_out = activations.chunk(4, dim=-1)  # 4 x (D, B, H)
+    take_in, remember, candidate, give_out = activations.chunk(4, dim=-1)  # 4 x (D, B, H)
     tanh = new_cells.tanh()
     d_out = d_memory * tanh * give_out * (1 - give_out)
     d_cells.add_(d_memory * give_out * (1 - tanh * tanh))
@@ -79,9 +86,12 @@ def backward(
         d_cells.masked_fill_(new_cells.abs() >= cell_clip, 0)
     d_in = d_cells * candidate * take_in * (1 - take_in)
     d_candidate = d_cells * take_in * (1 - candidate * candidate)
-    d_keep = d_cells * cells * keep * (1 - keep)
-    d_cells.mul_(keep)
+    d_remember = d_cells * cells * remember * (1 - remember)
+    d_cells.mul_(remember)
+    if keep is not None:
+        d_remember *= keep
+        d_cells.mul_(keep)
     take_in.copy_(d_in)
-    keep.copy_(d_keep)
+    remember.copy_(d_remember)
     candidate.copy_(d_candidate)
     give_out.copy_(d_out)

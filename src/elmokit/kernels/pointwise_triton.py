@@ -23,7 +23,10 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     memory_stride,
     forget_bias,
     clip,
+    keep,
+    keep_stride,
     clipped: tl.constexpr,
+    blanks: tl.constexpr,
     block: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
@@ -32,16 +35,19 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     gate = gates + (row // rows) * stride + (row % rows) * 4 * hidden + column
     cell = row * hidden + column
     take_in = tl.sigmoid(tl.load(gate, mask=inside).to(tl.float32))
-    keep = tl.sigmoid(tl.load(gate + hidden, mask=inside).to(tl.float32) + forget_bias)
+    remember = tl.sigmoid(tl.load(gate + hidden, mask=inside).to(tl.float32) + forget_bias)
     candidate = libdevice.tanh(tl.load(gate + 2 * hidden, mask=inside).to(tl.float32))
     give_out = tl.sigmoid(tl.load(gate + 3 * hidden, mask=inside).to(tl.float32))
-    c = keep * tl.load(cells + cell, mask=inside) + take_in * candidate
+    before = tl.load(cells + cell, mask=inside)
+    if blanks:
+        before *= tl.load(keep + (row // rows) * keep_stride + row % rows).to(tl.float32)
+    c = remember * before + take_in * candidate
     if clipped:
         c = tl.minimum(tl.maximum(c, -clip), clip)
     tl.store(new_cells + cell, c, mask=inside)
     kind = gates.dtype.element_ty
     tl.store(gate, take_in.to(kind), mask=inside)
-    tl.store(gate + hidden, keep.to(kind), mask=inside)
+    tl.store(gate + hidden, remember.to(kind), mask=inside)
     tl.store(gate + 2 * hidden, candidate.to(kind), mask=inside)
     tl.store(gate + 3 * hidden, give_out.to(kind), mask=inside)
     place = (row // rows) * memory_stride + (row % rows) * hidden + column
@@ -60,7 +66,10 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     stride,
     d_memory_stride,
     clip,
+    keep,
+    keep_stride,
     clipped: tl.constexpr,
+    blanks: tl.constexpr,
     block: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
@@ -69,11 +78,14 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     gate = activations + (row // rows) * stride + (row % rows) * 4 * hidden + column
     cell = row * hidden + column
     take_in = tl.load(gate, mask=inside).to(tl.float32)
-    keep = tl.load(gate + hidden, mask=inside).to(tl.float32)
+    remember = tl.load(gate + hidden, mask=inside).to(tl.float32)
     candidate = tl.load(gate + 2 * hidden, mask=inside).to(tl.float32)
     give_out = tl.load(gate + 3 * hidden, mask=inside).to(tl.float32)
     c = tl.load(new_cells + cell, mask=inside)
     before = tl.load(cells + cell, mask=inside)
+    passes = 1.0
+    if blanks:
+        passes = tl.load(keep + (row // rows) * keep_stride + row % rows).to(tl.float32)
     place = (row // rows) * d_memory_stride + (row % rows) * hidden + column
     dm = tl.load(d_memory + place, mask=inside).to(tl.float32)
     tanh = libdevice.tanh(c)
@@ -82,10 +94,12 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
         dc = tl.where(tl.abs(c) >= clip, 0.0, dc)
     kind = activations.dtype.element_ty
     tl.store(gate, (dc * candidate * take_in * (1 - take_in)).to(kind), mask=inside)
-    tl.store(gate + hidden, (dc * before * keep * (1 - keep)).to(kind), mask=inside)
+    tl.store(
+        gate + hidden, (dc * before * passes * remember * (1 - remember)).to(kind), mask=inside
+    )
     tl.store(gate + 2 * hidden, (dc * take_in * (1 - candidate * candidate)).to(kind), mask=inside)
     tl.store(gate + 3 * hidden, (dm * tanh * give_out * (1 - give_out)).to(kind), mask=inside)
-    tl.store(d_cells + cell, dc * keep, mask=inside)
+    tl.store(d_cells + cell, dc * remember * passes, mask=inside)
 
 
 def forward(
@@ -95,6 +109,7 @@ def forward(
     memory: Tensor,
     cell_clip: float | None,
     forget_bias: float,
+    keep: Tensor | None,
 ) -> None:
     """See `elmokit.kernels.pointwise.forward`; cells in float32.
 
@@ -114,7 +129,10 @@ def forward(
             memory.stride(0),
             forget_bias,
             cell_clip or 0.0,
+            keep,
+            0 if keep is None else keep.stride(0),
             clipped=cell_clip is not None,
+            blanks=keep is not None,
             block=_BLOCK,
         )
 
@@ -126,6 +144,7 @@ def backward(
     d_memory: Tensor,
     d_cells: Tensor,
     cell_clip: float | None,
+    keep: Tensor | None,
 ) -> None:
     """See `elmokit.kernels.pointwise.backward`; cells in float32.
 
@@ -145,6 +164,9 @@ def backward(
             activations.stride(0),
             d_memory.stride(0),
             cell_clip or 0.0,
+            keep,
+            0 if keep is None else keep.stride(0),
             clipped=cell_clip is not None,
+            blanks=keep is not None,
             block=_BLOCK,
         )

@@ -35,7 +35,12 @@ class WindowState(NamedTuple):
 
 
 def run_window(
-    x: Tensor, state: WindowState, weights: WindowWeights, clips: Clips, forget_bias: float
+    x: Tensor,
+    state: WindowState,
+    weights: WindowWeights,
+    clips: Clips,
+    forget_bias: float,
+    keep: Tensor | None = None,
 ) -> tuple[Tensor, WindowState]:
     """Run one layer over a window.
 
@@ -45,11 +50,13 @@ def run_window(
         weights: The layer's matrices, in the type of `x`.
         clips: The layer's bounds.
         forget_bias: Added to the forget gate.
+        keep: (D, T, B, 1), in the type of `x`: 0 where a row's memory is blanked before the
+            step, 1 elsewhere; nothing is blanked when left out.
 
     Returns:
         Outputs (D, T, B, P), and the state after the last step, without gradient.
     """
-    output, cells, last = _Window.apply(x, *state, *weights, clips, forget_bias)  # type: ignore[no-untyped-call]
+    output, cells, last = _Window.apply(x, *state, *weights, clips, forget_bias, keep)  # type: ignore[no-untyped-call]
     return output, WindowState(cells.detach(), last.detach())
 
 
@@ -68,6 +75,7 @@ class _Window(torch.autograd.Function):
         projection: Tensor | None,
         clips: Clips,
         forget_bias: float,
+        keep: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         directions, steps, rows, width = x.shape
         hidden = cells.shape[-1]
@@ -79,19 +87,38 @@ class _Window(torch.autograd.Function):
         outputs = x.new_empty(directions, steps + 1, rows, output.shape[-1])
         outputs[:, 0] = output
         memory = x.new_empty(directions, steps, rows, hidden) if projection is not None else None
+        # The outputs that enter a step: those of the step before, blanked where a row starts anew.
+        before = outputs[:, :-1] if keep is None else torch.empty_like(outputs[:, 1:])
         for t in range(steps):
-            step = gates[:, t].baddbmm_(outputs[:, t], state_weight.mT)  # (D, B, 4H)
+            if keep is not None:
+                torch.mul(outputs[:, t], keep[:, t], out=before[:, t])
+            step = gates[:, t].baddbmm_(before[:, t], state_weight.mT)  # (D, B, 4H)
             target = outputs[:, t + 1] if memory is None else memory[:, t]
             # From here on `gates` holds the activations of this step.
             pointwise.forward(
-                step, all_cells[t], all_cells[t + 1], target, clips.cells, forget_bias
+                step,
+                all_cells[t],
+                all_cells[t + 1],
+                target,
+                clips.cells,
+                forget_bias,
+                None if keep is None else keep[:, t],
             )
             if projection is not None:
                 torch.bmm(target, projection.mT, out=outputs[:, t + 1])
                 if clips.projection is not None:
                     outputs[:, t + 1].clamp_(-clips.projection, clips.projection)
         ctx.save_for_backward(
-            x, input_weight, state_weight, projection, gates, all_cells, outputs, memory
+            x,
+            input_weight,
+            state_weight,
+            projection,
+            gates,
+            all_cells,
+            outputs,
+            memory,
+            before,
+            keep,
         )
         ctx.clips = clips
         cells_after, output_after = all_cells[-1].clone(), outputs[:, -1].clone()
@@ -101,9 +128,18 @@ class _Window(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (x, input_weight, state_weight, projection, gates, all_cells, outputs, memory) = (
-            ctx.saved_tensors
-        )
+        (
+            x,
+            input_weight,
+            state_weight,
+            projection,
+            gates,
+            all_cells,
+            outputs,
+            memory,
+            before,
+            keep,
+        ) = ctx.saved_tensors
         clips: Clips = ctx.clips
         d_outputs = gradients[0]
         directions, steps, rows, width = x.shape
@@ -114,22 +150,34 @@ class _Window(torch.autograd.Function):
         free = torch.ones_like(outputs[:, 1:])  # (D, T, B, P)
         if projection is not None and clips.projection is not None:
             free = (outputs[:, 1:].abs() < clips.projection).to(x.dtype)
+        # What comes back from the next step passes only where that step did not start anew.
+        passes = free if keep is None else free.clone()
+        if keep is not None:
+            passes[:, :-1] *= keep[:, 1:]
         d_all = d_outputs * free  # (D, T, B, P); every step adds what comes from the next one
         for t in reversed(range(steps)):
-            d_output = d_all[:, t].addcmul_(d_state, free[:, t])  # (D, B, P)
+            d_output = d_all[:, t].addcmul_(d_state, passes[:, t])  # (D, B, P)
             if projection is not None:
                 d_output = torch.bmm(d_output, projection)  # (D, B, H)
             step = gates[:, t]  # the activations, and after the next line their gates' gradient
-            pointwise.backward(step, all_cells[t], all_cells[t + 1], d_output, d_cells, clips.cells)
+            pointwise.backward(
+                step,
+                all_cells[t],
+                all_cells[t + 1],
+                d_output,
+                d_cells,
+                clips.cells,
+                None if keep is None else keep[:, t],
+            )
             d_state = torch.bmm(step, state_weight)  # (D, B, P)
         flat = gates.view(directions, steps * rows, 4 * hidden)
-        before = outputs[:, :-1].reshape(directions, steps * rows, -1)
+        entered = before.reshape(directions, steps * rows, -1)
         d_x = torch.bmm(flat, input_weight).view_as(x)
         d_input = torch.bmm(flat.mT, x.reshape(directions, steps * rows, width))
-        d_state_weight = torch.bmm(flat.mT, before)
+        d_state_weight = torch.bmm(flat.mT, entered)
         d_bias = flat.sum(dim=1)
         d_projection = None
         if projection is not None:
             inner = memory.view(directions, steps * rows, hidden)
             d_projection = torch.bmm(d_all.reshape(directions, steps * rows, -1).mT, inner)
-        return d_x, None, None, d_input, d_state_weight, d_bias, d_projection, None, None
+        return d_x, None, None, d_input, d_state_weight, d_bias, d_projection, None, None, None

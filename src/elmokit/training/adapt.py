@@ -133,9 +133,8 @@ def adapt(
                 bilm, text, _softmax_alone(settings, config), vocabulary, symbols, team,
                 run / SOFTMAX_FOLDER, folder=folder, resume=resume, frozen=True,
             )  # fmt: skip
-        before = heldout_perplexity(
-            Elmo(_checkpoint(elmo, bilm, vocabulary), device=team.device), text, None
-        )
+        now = Elmo(_checkpoint(elmo, bilm, vocabulary), device=team.device)
+        before = heldout_perplexity(now, text, None, carry=config.data.carry)
         outcome, display = _train(
             bilm, text, settings, vocabulary, symbols, team, run,
             folder=folder, resume=resume, frozen=False,
@@ -144,7 +143,8 @@ def adapt(
             finish(folder, settings, text, outcome, team, display, data_licence, before)
         team.wait()
     adapted = load(folder, device=team.device)
-    return Adapted(adapted, before, heldout_perplexity(adapted, text, None))
+    after = heldout_perplexity(adapted, text, None, carry=config.data.carry)
+    return Adapted(adapted, before, after)
 
 
 def _train(

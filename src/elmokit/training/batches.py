@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +17,15 @@ from elmokit.errors import ConfigError
 from elmokit.text.inputs import InputBuilder, WordInputs
 from elmokit.text.vocab import Vocabulary
 from elmokit.training.sampling import LogUniformSampler
-from elmokit.training.streams import SentenceStreams, Window
+from elmokit.training.streams import BEGIN, END, SentenceStreams, Window
 
+_FIRST = np.array([BEGIN, END])  # what each direction reads first in a sentence
 _AHEAD = 3
 _AT_ONCE = 65_536  # words spelled at a time
 _GPU_WORDS, _GPU_COLUMNS = 512, 4
-_GROUPS = 4  # short words need few columns of the character CNN; long ones are rare
+_GROUPS, _GPU_GROUPS = 4, 1
+"""Short words need few columns of the character CNN, and long ones are rare: groups save columns.
+On a GPU starting more kernels costs more than the columns (measured with the original shape)."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Batch:
     inputs: tuple[WordInputs, ...]
     """Distinct words of the batch, shortest first, in groups of similar length."""
     places: Tensor  # (D, T, B) place of each token in the distinct words
+    starts: Tensor  # (D, T, B) whether a sentence starts there
     targets: Tensor  # (D, N) vocabulary ids
     sample: Sample | None
 
@@ -120,6 +125,7 @@ class BatchMaker:
         self._pin = gpu
         self._round = _GPU_WORDS if gpu else 1
         self._round_columns = _GPU_COLUMNS if gpu else 1
+        self._groups = _GPU_GROUPS if gpu else _GROUPS
 
     def __call__(self, window: Window) -> Batch:
         """One batch."""
@@ -128,7 +134,7 @@ class BatchMaker:
         read, goal = read.transpose(0, 2, 1), goal.transpose(0, 2, 1)  # (D, T, B)
         distinct, places = np.unique(read, return_inverse=True)
         order = np.argsort(self._table.lengths(distinct), kind="stable")
-        groups = np.array_split(order, _GROUPS)
+        groups = np.array_split(order, self._groups)
         position = np.empty_like(order)  # of each distinct word among the padded groups
         start, inputs = 0, []
         for group in groups:
@@ -143,6 +149,7 @@ class BatchMaker:
             window.number,
             tuple(inputs),
             self._tensor(position[places].reshape(read.shape)),
+            self._tensor(read == _FIRST[: self._directions, None, None]),
             self._tensor(targets),
             self._sample(targets, window.number) if self._sampler is not None else None,
         )
@@ -175,7 +182,7 @@ class BatchMaker:
     def _optional(self, array: NDArray[np.integer] | None) -> Tensor | None:
         return None if array is None else self._tensor(array)
 
-    def _tensor(self, array: NDArray[np.integer]) -> Tensor:
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array))
         return tensor.pin_memory() if self._pin else tensor
 

@@ -48,6 +48,9 @@ def model_card(
     train = corpus.split("train")
     parameters = sum(p.numel() for p in elmo.bilm.parameters())
     progress = outcome.progress
+    memory = "every sentence from blank memory"
+    if measured.state == "carry":
+        memory = "memory carried from sentence to sentence"
     before_line = "" if before is None else f"- before adaptation: {before.perplexity:.2f}\n"
     backward = "" if measured.backward is None else f", backward {measured.backward:.2f}"
     return f"""# {title}
@@ -61,7 +64,7 @@ An ELMo model made with elmokit {__version__} on {datetime.date.today()}.
 
 ## Held-out perplexity
 
-Full softmax, every sentence from blank memory, documents that were not trained on.
+Full softmax, documents that were not trained on, {memory}.
 
 - **{measured.perplexity:.2f}** (geometric mean; forward {measured.forward:.2f}{backward})
 {before_line}- {measured.tokens:,} tokens, {measured.oov_rate:.2%} outside the vocabulary of \

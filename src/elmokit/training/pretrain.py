@@ -180,7 +180,7 @@ def finish(
         )
         return
     best = load(folder, device=team.device)
-    measured = heldout_perplexity(best, corpus, None)
+    measured = heldout_perplexity(best, corpus, None, carry=config.data.carry)
     card = model_card(
         best,
         config,

@@ -39,6 +39,7 @@ from elmokit.training.window_model import blank_states, run_windows
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.perplexity import Perplexity, perplexity
 
+_CARRY_ROWS, _CARRY_SENTENCES = 256, 50
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -198,6 +199,7 @@ class Pretraining:
             self._bilm,
             batch,
             self._states,
+            carry=self._config.data.carry,
             dropout=self._config.run.dropout,
             dtype=self._dtype,
         )
@@ -247,7 +249,7 @@ class Pretraining:
 
     def heldout_perplexity(self, tokens: int | None) -> Perplexity:
         """The measure behind `evaluate`, on the first so many tokens of the held-out text."""
-        return heldout_perplexity(self.elmo(), self._corpus, tokens)
+        return heldout_perplexity(self.elmo(), self._corpus, tokens, carry=self._config.data.carry)
 
     def elmo(self) -> Elmo:
         """The model as it is now, sharing its weights."""
@@ -377,8 +379,17 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.grad
 
 
-def heldout_perplexity(elmo: Elmo, corpus: TokenCorpus, tokens: int | None) -> Perplexity:
-    """Perplexity on a corpus's held-out text, or its first so many tokens."""
+def heldout_perplexity(
+    elmo: Elmo, corpus: TokenCorpus, tokens: int | None, *, carry: bool
+) -> Perplexity:
+    """Perplexity on a corpus's held-out text, or its first so many tokens.
+
+    Args:
+        elmo: The model.
+        corpus: The text.
+        tokens: How many tokens; all when None.
+        carry: Whether memory goes on from one sentence to the next, as it did in training.
+    """
     split = corpus.split("heldout")
     if not len(split):
         raise DataError(
@@ -386,13 +397,12 @@ def heldout_perplexity(elmo: Elmo, corpus: TokenCorpus, tokens: int | None) -> P
             "prepare it with --heldout above 0, or with more documents"
         )
 
-    def sentences() -> Iterator[list[str]]:
-        left = tokens if tokens is not None else split.tokens
-        for number in range(len(split)):
-            ids = split.tokens_of(number).tolist()
-            yield [corpus.words[i] for i in ids]
-            left -= len(ids)
-            if left <= 0:
-                return
-
-    return perplexity(elmo, sentences())
+    count = len(split)
+    if tokens is not None:
+        count = min(count, int(np.searchsorted(np.cumsum(split.lengths()), tokens)) + 1)
+    sentences = ([corpus.words[i] for i in split.tokens_of(n).tolist()] for n in range(count))
+    if not carry:
+        return perplexity(elmo, sentences)
+    # Rows start from blank memory, which such a model hardly knows: each reads many sentences.
+    rows = max(1, min(_CARRY_ROWS, count // _CARRY_SENTENCES))
+    return perplexity(elmo, sentences, state="carry", rows=rows)

@@ -52,6 +52,9 @@ class DataConfig:
     """Sentences read side by side, over all processes: the global batch."""
     unroll: int = 20
     """Steps of a window; gradients stop at its edge, the state goes on."""
+    carry: bool = False
+    """Whether a row's memory goes on from one sentence to the next, as in the original code.
+    Otherwise every sentence starts from blank memory, as it does when vectors are made."""
 
     def __post_init__(self) -> None:
         _positive(self, "min_count", "rows", "unroll")
@@ -173,7 +176,7 @@ PRESETS: dict[str, PretrainConfig] = {
         data=DataConfig(vocabulary=10_000, rows=64, unroll=20),
         loss=LossConfig(kind="sampled", negatives=1024),
         optimiser=OptimiserConfig(rate=4e-3, warmup=100),
-        run=RunConfig(max_steps=3_000, dropout=0.0, evaluate_every=500, save_every=500),
+        run=RunConfig(max_steps=2_000, dropout=0.0, evaluate_every=500, save_every=500),
     ),
     "small": PretrainConfig(
         model=published_shape("small"),
@@ -194,7 +197,7 @@ PRESETS: dict[str, PretrainConfig] = {
     # The published recipe to the letter (bilm-tf's train_elmo.py), but for one process.
     "paper": PretrainConfig(
         model=published_shape("original"),
-        data=DataConfig(vocabulary=793_471, min_count=1, rows=384, unroll=20),
+        data=DataConfig(vocabulary=793_471, min_count=1, rows=384, unroll=20, carry=True),
         loss=LossConfig(kind="sampled", negatives=8192, times_unroll=True),
         optimiser=OptimiserConfig(
             name="adagrad", rate=0.2, schedule="constant", warmup=0, accumulator=1.0, clip_norm=10.0

@@ -29,7 +29,13 @@ def blank_states(bilm: BiLM, rows: int) -> list[WindowState]:
 
 
 def run_windows(
-    bilm: BiLM, batch: Batch, states: Sequence[WindowState], *, dropout: float, dtype: torch.dtype
+    bilm: BiLM,
+    batch: Batch,
+    states: Sequence[WindowState],
+    *,
+    carry: bool,
+    dropout: float,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, list[WindowState]]:
     """The top outputs of a batch.
 
@@ -40,6 +46,7 @@ def run_windows(
         bilm: The model.
         batch: What is read.
         states: Where the layers start.
+        carry: Whether memory goes on from one sentence to the next.
         dropout: Share of elements set to zero.
         dtype: Type of the matrix products.
 
@@ -52,11 +59,17 @@ def run_windows(
     places = batch.places.to(bilm.device, non_blocking=True)  # (D, T, B)
     x = F.embedding(places, words.to(dtype))  # (D, T, B, P)
     clips = Clips(lstm.cell_clip, lstm.projection_clip)
+    keep: Tensor | None = None
+    if not carry:
+        starts = batch.starts.to(bilm.device, non_blocking=True)
+        keep = (~starts)[..., None].to(dtype)  # (D, T, B, 1)
     after = []
     for number, state in enumerate(states):
         x = F.dropout(x, dropout, training=dropout > 0)
         start = WindowState(state.cells, state.output.to(dtype))
-        output, end = run_window(x, start, _weights(bilm, number, dtype), clips, lstm.forget_bias)
+        output, end = run_window(
+            x, start, _weights(bilm, number, dtype), clips, lstm.forget_bias, keep
+        )
         x = output + x if lstm.residual and number else output
         after.append(WindowState(end.cells, end.output.to(state.output.dtype)))
     x = F.dropout(x, dropout, training=dropout > 0)
