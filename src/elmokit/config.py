@@ -342,11 +342,6 @@ def from_dict(kind: type[Config], data: Mapping[str, Any], where: str = "") -> C
         raise ConfigError(f"{where}: {error}" if where else str(error)) from None
 
 
-def dumps_json(config: Any) -> str:
-    """The config as indented JSON."""
-    return json.dumps(to_dict(config), indent=2, ensure_ascii=False)
-
-
 def dumps_toml(config: Any) -> str:
     """The config as TOML, nested dataclasses as tables."""
     return "\n".join(_toml_lines(to_dict(config), ())) + "\n"

@@ -332,9 +332,10 @@ class Pretraining:
             ]
             self._windows = int(snapshot.facts["windows"])
             if snapshot.facts["processes"] == self._team.size:
-                torch.set_rng_state(tensors["random.cpu"][self._team.rank])
+                # Copies, because torch reads the state from the start of its storage.
+                torch.set_rng_state(tensors["random.cpu"][self._team.rank].clone())
                 if "random.cuda" in tensors and self._team.device.type == "cuda":
-                    own = tensors["random.cuda"][self._team.rank]
+                    own = tensors["random.cuda"][self._team.rank].clone()
                     torch.cuda.set_rng_state(own, self._team.device)
         except (KeyError, RuntimeError) as error:
             raise CheckpointError(
