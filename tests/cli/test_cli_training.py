@@ -1,0 +1,102 @@
+"""``elmokit pretrain`` and ``elmokit adapt`` as typed."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import elmokit
+from elmokit.cli import main
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+from small_runs import structured_text
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SMALLER = [
+    word
+    for change in (
+        "model.lstm.cells=16",
+        "model.lstm.width=16",
+        "data.rows=4",
+        "data.unroll=8",
+        "data.min_count=1",
+        "run.evaluate_every=10",
+        "run.save_every=10",
+    )
+    for word in ("--set", change)
+]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(structured_text(300), encoding="utf-8")
+    return path
+
+
+def test_pretrain_makes_a_model_from_text_without_blank_lines(text, tmp_path, capsys):
+    # One document by blank lines: held-out text is found all the same, line by line.
+    command = ["pretrain", str(text), "-o", str(tmp_path / "model"), "--preset", "tiny"]
+    command += [*SMALLER, "--sentences", "line", "--heldout", "0.1", "--device", "cpu"]
+    assert main([*command, "--max-steps", "20", "--seed", "5", "--json"]) == 0
+    printed = capsys.readouterr()
+    result = json.loads(printed.out)
+    assert result["best"]["perplexity"] > 1
+    assert "held-out: perplexity" in printed.err
+    elmo = elmokit.load(tmp_path / "model")
+    assert elmo.config.lstm.cells == 16
+    assert "seed = 5" in (tmp_path / "model" / "training" / "settings.toml").read_text("utf-8")
+    # A second start is refused, going on is not.
+    assert main([*command, "--max-steps", "20"]) == 1
+    assert "--resume" in capsys.readouterr().err
+    assert main([*command, "--max-steps", "30", "--seed", "5", "--resume"]) == 0
+    assert "going on after step 20" in capsys.readouterr().err
+    assert main([*command, "--max-steps", "40", "--seed", "6", "--resume"]) == 1
+    assert "run.seed" in capsys.readouterr().err
+
+
+def test_adapt_says_what_it_gains(text, tmp_path, capsys):
+    command = ["adapt", str(GOLDEN / "allennlp"), str(text), "-o", str(tmp_path / "adapted")]
+    command += ["--sentences", "line", "--heldout", "0.1", "--max-steps", "10", "--device", "cpu"]
+    command += ["--softmax-steps", "10", "--set", "data.rows=4", "--set", "data.min_count=1"]
+    assert main([*command, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["before"]["vocabulary"] == result["after"]["vocabulary"]
+    assert (tmp_path / "adapted" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("optimiser.rat=1", "rat"),
+        ("optimiser.rate=fast", "optimiser.rate"),
+        ("data.rows=0", "rows"),
+        ("loss.kind=hinge", "kind"),
+        ("run.max_steps", "name=value"),
+    ],
+)
+def test_impossible_settings_are_named(text, tmp_path, capsys, change, named):
+    command = ["pretrain", str(text), "-o", str(tmp_path / "model"), "--set", change]
+    assert main(command) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert named in error
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"one line .\n", b"a\n\xff\n"])
+def test_text_that_cannot_be_used_leaves_nothing_behind(tmp_path, capsys, content):
+    text = tmp_path / "text.txt"
+    text.write_bytes(content)
+    assert main(["pretrain", str(text), "-o", str(tmp_path / "model"), "--preset", "tiny"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "text.txt" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_unknown_preset_is_a_wrong_call(text, tmp_path, capsys):
+    command = ["pretrain", str(text), "-o", str(tmp_path / "model"), "--preset", "huge"]
+    assert main(command) == 2
+    assert "preset" in capsys.readouterr().err
