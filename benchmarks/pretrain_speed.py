@@ -27,7 +27,8 @@ from elmokit.config import ModelConfig
 from elmokit.model.initial import random_model
 from elmokit.text.shards import TokenCorpus
 from elmokit.training.distributed import Team
-from elmokit.training.pretraining import Pretraining, model_config
+from elmokit.training.model_sizes import model_config
+from elmokit.training.pretraining import Pretraining
 from elmokit.training.settings import PRESETS, PretrainConfig
 
 

@@ -56,3 +56,16 @@ def allennlp() -> PublishedGolden:
 def elmo(allennlp: PublishedGolden) -> elmokit.Elmo:
     """The published AllenNLP test model."""
     return allennlp.load()
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training ends after two steps: enough to see that a command works, not that it learns."""
+    from elmokit.training.loop import LoopConfig
+
+    def plan(config: object) -> LoopConfig:
+        return LoopConfig(max_steps=2, evaluate_every=2, save_every=2)
+
+    monkeypatch.setattr("elmokit.training.pretrain.loop_config", plan)
+    monkeypatch.setattr("elmokit.training.adapt.loop_config", plan)
+    monkeypatch.setattr("elmokit.text.prepare.default_workers", lambda: 1)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import bz2
 import gzip
+import json
 import os
 import re
 import shlex
@@ -11,22 +13,62 @@ import sys
 import time
 from pathlib import Path
 
+import h5py
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import elmokit
 from elmokit.checkpoints import sources
-from elmokit.cli import app, convert, encode, info, main, models, similar
+from elmokit.cli import (
+    adapt,
+    app,
+    convert,
+    encode,
+    generate,
+    info,
+    main,
+    models,
+    perplexity,
+    pretrain,
+    score,
+    similar,
+    substitutes,
+)
+from elmokit.training.settings import PRESETS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
-MODULES = (encode, similar, convert, info, models)
+MODULES = (
+    encode,
+    similar,
+    score,
+    perplexity,
+    substitutes,
+    generate,
+    pretrain,
+    adapt,
+    convert,
+    info,
+    models,
+)
+VERBS = [module.__name__.rpartition(".")[2] for module in MODULES]
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 IN_HELP = {example: "" for module in MODULES for example in module.EXAMPLES}
 IN_DOCS = dict(
     re.findall(r"^\$ (.*)\n((?:[^$`].*\n)*)", DOCS.read_text("utf-8"), flags=re.MULTILINE)
 )
 """Commands, and the output that the page shows for them, if any."""
+NOT_RUN = {
+    "torchrun": "starts processes; see tests/training/test_distributed.py",
+    "--ray-workers": "needs Ray",
+}
+TRAINING = ("elmokit pretrain ", "elmokit adapt ")
+EXAMPLES = {
+    example: shown
+    for example, shown in (IN_HELP | IN_DOCS).items()
+    if not any(reason in example for reason in NOT_RUN)
+}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["encode", "--help"], ["--version"]])
@@ -42,7 +84,7 @@ def test_main_help_is_light(arguments):
     assert done.stdout
 
 
-@pytest.mark.parametrize("verb", ["encode", "similar", "convert", "info", "models"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_main_help_has_examples(run, verb):
     result = run(verb, "--help")
     assert result.code == 0
@@ -52,10 +94,10 @@ def test_main_help_has_examples(run, verb):
 
 def test_main_docs_name_every_option():
     text = DOCS.read_text("utf-8")
-    for module in MODULES:
-        verb = module.__name__.rpartition(".")[2]
+    corpus_verbs = [("corpus", app["corpus"][verb]) for verb in ("prepare", "vocab", "stats")]
+    for verb, command in [*((verb, app[verb]) for verb in VERBS), *corpus_verbs]:
         section = text.partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
-        arguments = app[verb].assemble_argument_collection(default_parameter=app.default_parameter)
+        arguments = command.assemble_argument_collection(default_parameter=app.default_parameter)
         names = {name for argument in arguments for name in argument.names}
         options = {name for name in names if name.startswith("--")}
         assert {name for name in options if f"`{name}`" not in section} == set(), verb
@@ -162,8 +204,17 @@ def test_main_broken_pipe_is_quiet():
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+LANGUAGE_MODEL = GOLDEN / "tf-checkpoint" / "standard"
+"""A model with a softmax."""
+
+
+def write_documents(path: Path) -> None:
+    lines = [f"the bank number {n} of the river .\nit rained {n} times .\n" for n in range(300)]
+    path.write_text("\n".join(lines), "utf-8")
+
+
 @pytest.fixture
-def example_folder(tmp_path, monkeypatch, corpus):
+def example_folder(tmp_path, monkeypatch, corpus, few_steps, example):
     """A folder with the files that the examples name, and an embedded model."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(GOLDEN / "allennlp" / "lm_weights.hdf5", "elmo_weights.hdf5")
@@ -177,6 +228,22 @@ def example_folder(tmp_path, monkeypatch, corpus):
     for name in ("corpus.txt.gz", "tokenised.gz"):
         Path(name).write_bytes(gzip.compress(corpus.read_bytes()))
     pq.write_table(pa.table({"body": ["a row", "another"]}), "rows.parquet")
+    elmo = elmokit.load(LANGUAGE_MODEL)
+    if not example.startswith("elmokit convert"):  # which writes it
+        elmo.save("my-model")
+    shutil.copy(GOLDEN / "bilm-hdf5" / "standard" / "weights.hdf5", tmp_path)
+    shutil.copy(LANGUAGE_MODEL / "options.json", tmp_path)
+    with h5py.File("softmax.hdf5", "w") as file:
+        for name in ("weight", "bias"):
+            tensor = elmo.checkpoint().weights[f"softmax.{name}"]
+            file[f"softmax/{name[0].replace('w', 'W')}"] = tensor.numpy()
+    shutil.copy(corpus, "heldout.txt")
+    hypotheses = [{"text": "the cat sat .", "score": -4.1}, {"text": "the cat", "score": -3.9}]
+    Path("nbest.jsonl").write_text(json.dumps({"id": "u1", "hypotheses": hypotheses}), "utf-8")
+    write_documents(Path("news.txt"))
+    Path("news.txt.gz").write_bytes(gzip.compress(Path("news.txt").read_bytes()))
+    Path("more.jsonl").write_text(json.dumps({"text": "it rained"}), "utf-8")
+    assert main(["corpus", "prepare", "news.txt", "-o", "corpus"]) == 0
     for name in ("embedded/test-tiny", "trained-model"):
         assert main(["convert", "elmo_weights.hdf5", name]) == 0
     monkeypatch.setattr(sources, "EMBEDDED", tmp_path / "embedded")
@@ -184,7 +251,9 @@ def example_folder(tmp_path, monkeypatch, corpus):
 
 
 @pytest.mark.filterwarnings("default:.*is a tiny test model")
-@pytest.mark.parametrize(("example", "shown"), (IN_HELP | IN_DOCS).items())
+@pytest.mark.parametrize(
+    ("example", "shown"), [pair for pair in EXAMPLES.items() if not pair[0].startswith(TRAINING)]
+)
 def test_main_examples_run(example_folder, capsys, monkeypatch, example, shown):
     capsys.readouterr()
     before, _, command = example.rpartition(" | ")
@@ -198,3 +267,22 @@ def test_main_examples_run(example_folder, capsys, monkeypatch, example, shown):
     if shown:
         changing = re.compile(r"[\d.]+ (?=s:|kB)")  # seconds and sizes
         assert changing.sub("", shown) == changing.sub("", out or err)
+
+
+@pytest.mark.parametrize("example", [name for name in EXAMPLES if name.startswith(TRAINING)])
+def test_main_training_examples_run(tmp_path, monkeypatch, few_steps, capsys, example):
+    monkeypatch.chdir(tmp_path)
+    for name in ("corpus.txt", "tweets.txt", "law.txt"):
+        write_documents(Path(name))
+    page = "<page><title>{0}</title><ns>0</ns><revision><text>{0} is long.</text></revision></page>"
+    pages = "".join(page.format(f"River {number}") for number in range(900))
+    dump = f"<mediawiki>{pages}</mediawiki>".encode()
+    Path("wiki.xml.bz2").write_bytes(bz2.compress(dump))
+    assert main(["corpus", "prepare", "corpus.txt", "-o", "corpus"]) == 0
+    for name in ("weights.hdf5", "elmo_weights.hdf5"):
+        shutil.copy(GOLDEN / "bilm-hdf5" / "standard" / "weights.hdf5", name)
+    shutil.copy(GOLDEN / "bilm-hdf5" / "standard" / "options.json", tmp_path)
+    if "-o my-model" not in example:
+        elmokit.load(LANGUAGE_MODEL).save("my-model")
+    monkeypatch.setitem(PRESETS, "small", PRESETS["tiny"])  # the shape does not matter here
+    assert main(shlex.split(example)[1:]) == 0, capsys.readouterr().err

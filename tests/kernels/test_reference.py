@@ -16,7 +16,7 @@ def random_case(seed, rows, steps, width, cells, projection, dtype=torch.float64
     def draw(*shape, scale=1.0):
         return torch.randn(*shape, generator=g, dtype=dtype) * scale
 
-    sizes = sorted((int(torch.randint(1, rows + 1, (1,), generator=g)) for _ in range(steps)))[::-1]
+    sizes = sorted(int(torch.randint(1, rows + 1, (1,), generator=g)) for _ in range(steps))[::-1]
     out = width if projection else cells
     weights = LstmWeights(
         draw(4 * cells, width),

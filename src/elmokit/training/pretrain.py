@@ -17,12 +17,8 @@ from elmokit.training.card import draw_curves, model_card
 from elmokit.training.display import Display
 from elmokit.training.distributed import Team, join_team
 from elmokit.training.loop import LoopConfig, Outcome, train
-from elmokit.training.pretraining import (
-    Pretraining,
-    heldout_perplexity,
-    model_config,
-    unicode_symbols,
-)
+from elmokit.training.model_sizes import model_config, unicode_symbols
+from elmokit.training.pretraining import Pretraining, heldout_perplexity
 from elmokit.training.settings import PretrainConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.loading import load

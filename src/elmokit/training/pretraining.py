@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from elmokit.checkpoints import native
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.config import ModelConfig, SoftmaxConfig, WordConfig
 from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.kernels.window import WindowState
 from elmokit.model.bilm import BiLM
@@ -41,42 +40,6 @@ from elmokit.vectors.perplexity import Perplexity, perplexity
 
 _CARRY_ROWS, _CARRY_SENTENCES = 256, 50
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def model_config(config: PretrainConfig, corpus: TokenCorpus) -> ModelConfig:
-    """The model's config with the sizes that the corpus decides."""
-    words = len(corpus.vocabulary(config.data.vocabulary, config.data.min_count))
-    cutoffs: tuple[int, ...] = ()
-    if config.loss.kind == "adaptive":
-        cutoffs = tuple(cutoff for cutoff in config.loss.cutoffs if cutoff < words)
-        if not cutoffs:
-            raise ConfigError(
-                f"loss.cutoffs = {list(config.loss.cutoffs)}: all beyond the {words} words of the "
-                "vocabulary; give smaller ones or another loss"
-            )
-    model = config.model
-    characters = model.characters
-    if characters is not None and characters.alphabet == "unicode":
-        characters = replace(characters, rows=len(unicode_symbols(corpus, model)))
-    return replace(
-        model,
-        text=replace(model.text, tokenizer=corpus.tokenizer),
-        characters=characters,
-        words=WordConfig(rows=words, dim=model.words.dim) if model.words is not None else None,
-        softmax=SoftmaxConfig(words=words, tied=config.loss.tied, cutoffs=cutoffs),
-    )
-
-
-def unicode_symbols(corpus: TokenCorpus, config: ModelConfig) -> tuple[str, ...]:
-    """The characters of the training text, most frequent first, and the markers."""
-    counts: dict[str, int] = {}
-    for word, count in zip(corpus.words, corpus.counts.tolist(), strict=True):
-        if count:
-            for character in word:
-                counts[character] = counts.get(character, 0) + count
-    found = sorted(counts, key=lambda character: (-counts[character], character))
-    text = config.text
-    return (*found, text.begin, text.end, "<oov>", "<pad>", "<bow>", "<eow>")
 
 
 class Pretraining:

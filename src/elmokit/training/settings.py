@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -165,6 +165,12 @@ class PretrainConfig:
 
 _SMALL_FILTERS = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128))
 
+
+def _for_running_text(model: ModelConfig) -> ModelConfig:
+    """A published shape, whose own text was split beforehand, for text as people write it."""
+    return replace(model, text=replace(model.text, tokenizer="words"))
+
+
 PRESETS: dict[str, PretrainConfig] = {
     # A laptop's coffee break: shows that everything works and learns real structure.
     "tiny": PretrainConfig(
@@ -179,22 +185,23 @@ PRESETS: dict[str, PretrainConfig] = {
         run=RunConfig(max_steps=2_000, dropout=0.0, evaluate_every=500, save_every=500),
     ),
     "small": PretrainConfig(
-        model=published_shape("small"),
+        model=_for_running_text(published_shape("small")),
         data=DataConfig(vocabulary=65_000, rows=512, unroll=32),
         run=RunConfig(max_steps=20_000, precision="bfloat16"),
     ),
     "medium": PretrainConfig(
-        model=published_shape("medium"),
+        model=_for_running_text(published_shape("medium")),
         data=DataConfig(vocabulary=100_000, rows=512, unroll=32),
         run=RunConfig(max_steps=40_000, precision="bfloat16"),
     ),
     "original": PretrainConfig(
-        model=published_shape("original"),
+        model=_for_running_text(published_shape("original")),
         data=DataConfig(vocabulary=793_471, rows=1024, unroll=20),
         optimiser=OptimiserConfig(rate=1e-3, warmup=1_000),
         run=RunConfig(max_steps=100_000, precision="bfloat16"),
     ),
-    # The published recipe to the letter (bilm-tf's train_elmo.py), but for one process.
+    # The published recipe to the letter (bilm-tf's train_elmo.py): ten passes over the billion
+    # words, tokens split by spaces, the rows of its three GPUs together.
     "paper": PretrainConfig(
         model=published_shape("original"),
         data=DataConfig(vocabulary=793_471, min_count=1, rows=384, unroll=20, carry=True),
@@ -202,7 +209,7 @@ PRESETS: dict[str, PretrainConfig] = {
         optimiser=OptimiserConfig(
             name="adagrad", rate=0.2, schedule="constant", warmup=0, accumulator=1.0, clip_norm=10.0
         ),
-        run=RunConfig(max_steps=1_000_900, dropout=0.1),
+        run=RunConfig(max_steps=1_000_840, dropout=0.1),
     ),
 }
 

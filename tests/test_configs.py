@@ -1,0 +1,37 @@
+"""The files in configs are the presets, setting for setting."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from elmokit.config import to_dict
+from elmokit.training.settings import PRESETS, settings_for
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+PLACES = {"corpus", "output"}
+"""Where from and where to: the command line says it, a recipe does not."""
+
+
+def test_every_preset_has_its_file():
+    assert {path.stem for path in CONFIGS.glob("*.toml")} == set(PRESETS)
+
+
+@pytest.mark.parametrize("base", PRESETS)
+@pytest.mark.parametrize("name", PRESETS)
+def test_config_is_its_preset_whatever_it_changes(name, base):
+    assert settings_for(base, CONFIGS / f"{name}.toml") == PRESETS[name]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_config_names_every_setting(name):
+    def names(table: dict[str, object], path: str = "") -> set[str]:
+        found: set[str] = set()
+        for key, value in table.items():
+            found |= names(value, f"{path}{key}.") if isinstance(value, dict) else {path + key}
+        return found
+
+    written = tomllib.loads((CONFIGS / f"{name}.toml").read_text("utf-8"))
+    assert names(written) == names(to_dict(PRESETS[name])) - PLACES
