@@ -14,7 +14,7 @@ from small_runs import LINES, SMALL, changed, structured_text
 
 import elmokit
 from elmokit.cli import main
-from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.training import ray_launch
 from elmokit.training.distributed import PeerError
 from elmokit.training.pretrain import pretrain
