@@ -103,15 +103,15 @@ def write(checkpoint: Checkpoint, folder: Path) -> None:
 def update(checkpoint: Checkpoint, folder: Path) -> None:
     """Put a model into a folder that holds other things too.
 
-    Files are replaced one after another, each by a whole one, the weights last: a model of the
-    same shape that lies there stays readable throughout.
+    Files are replaced one after another, each by a whole one, ``config.json`` last: a model of
+    the same shape that lies there stays readable throughout, and a new one is there when whole.
     """
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f".{secrets.token_hex(4)}.part"
     fresh.mkdir()
     try:
         _write_files(checkpoint, fresh)
-        for path in sorted(fresh.iterdir(), key=lambda path: path.name == WEIGHTS_FILE):
+        for path in sorted(fresh.iterdir(), key=lambda path: path.name == CONFIG_FILE):
             os.replace(path, folder / path.name)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

@@ -1,0 +1,124 @@
+"""What a step reads: every token finds its own word again."""
+
+import threading
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_runs import SMALL, WORD_INPUT, changed, make_corpus, make_work
+
+from elmokit.text.shards import TokenCorpus
+from elmokit.training.batches import Batch, BatchMaker, read_ahead
+from elmokit.training.sampling import LogUniformSampler
+from elmokit.training.streams import BEGIN, END, UNKNOWN, SentenceStreams, Window
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> TokenCorpus:
+    return make_corpus(tmp_path_factory.mktemp("batches"), 60)
+
+
+def streams(corpus: TokenCorpus, rows: int, unroll: int) -> SentenceStreams:
+    text = corpus.split("train")
+    return SentenceStreams(text, rows=range(rows), total_rows=rows, unroll=unroll, seed=1)
+
+
+def maker(corpus: TokenCorpus, folder: Path, *, vocabulary: int, negatives: int = 5) -> BatchMaker:
+    config = changed(SMALL, model={"words": WORD_INPUT}, data={"vocabulary": vocabulary})
+    work = make_work(config, corpus, folder)
+    return BatchMaker(
+        work._table,
+        directions=2,
+        sampler=LogUniformSampler(vocabulary, negatives),
+        seed=4,
+        gpu=False,
+    )
+
+
+def spelled(batch: Batch) -> list[tuple[str, int]]:
+    """Every distinct word of a batch: its spelling and its place in the word table."""
+    result = []
+    for group in batch.inputs:
+        for row, word in zip(group.characters.tolist(), group.words.tolist(), strict=True):
+            inner = [c for c in row if c not in (259, 260, 261)]
+            marker = {257: "<S>", 258: "</S>"}.get(inner[0])
+            result.append((marker or bytes(c - 1 for c in inner).decode(), word))
+    return result
+
+
+@pytest.mark.parametrize(("rows", "unroll"), [(1, 1), (1, 2), (3, 7), (16, 12)])
+def test_every_token_finds_its_word(corpus, tmp_path, rows, unroll):
+    vocabulary = 12
+    make = maker(corpus, tmp_path, vocabulary=vocabulary)
+    for window in islice(streams(corpus, rows, unroll), 6):
+        batch = make(window)
+        words = spelled(batch)
+        read = np.stack([window.forward.T, window.backward.T])  # (D, T, B)
+        goal = np.stack([window.forward_targets.T, window.backward_targets.T])
+        assert batch.places.shape == read.shape
+        assert batch.starts.tolist() == [(read[0] == BEGIN).tolist(), (read[1] == END).tolist()]
+        for place, word in zip(batch.places.flatten().tolist(), read.ravel(), strict=True):
+            expected = int(word) if word < vocabulary else UNKNOWN
+            assert words[place] == (corpus.words[word], expected)
+        targets = np.where(goal < vocabulary, goal, UNKNOWN).reshape(2, -1)
+        assert batch.targets.tolist() == targets.tolist()
+        assert batch.window == window.number
+        sample = batch.sample
+        assert sample.rows.tolist() == sorted(set(sample.rows.tolist()))
+        for d in range(2):
+            assert sample.rows[sample.targets[d]].tolist() == targets[d].tolist()
+            negatives = sample.rows[sample.negatives[d]]
+            assert (
+                negatives.tolist()
+                == LogUniformSampler(vocabulary, 5).draw(4, window.number, d).tolist()
+            )
+            pairs = {tuple(pair) for pair in sample.hits[d].T.tolist()}
+            assert pairs == {
+                (t, k)
+                for t, target in enumerate(targets[d])
+                for k, negative in enumerate(negatives.tolist())
+                if target == negative
+            }
+
+
+def readers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "elmokit-batches"]
+
+
+def test_reading_ahead_gives_the_same_batches_and_ends_with_its_reader(corpus, tmp_path):
+    make = maker(corpus, tmp_path, vocabulary=20)
+    before = len(readers())
+    ahead = read_ahead(streams(corpus, 2, 4), make)
+    for window, batch in zip(islice(streams(corpus, 2, 4), 8), ahead, strict=False):
+        assert batch.targets.tolist() == make(window).targets.tolist()
+    assert len(readers()) == before + 1
+    ahead.close()
+    assert len(readers()) == before
+
+
+def test_an_error_of_the_reading_thread_reaches_the_reader(corpus, tmp_path):
+    make = maker(corpus, tmp_path, vocabulary=20)
+
+    def failing(window: Window) -> Batch:
+        if window.number == 2:
+            raise OSError("the disk is gone")
+        return make(window)
+
+    ahead = read_ahead(streams(corpus, 2, 4), failing)
+    next(ahead)
+    next(ahead)
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(ahead)
+
+
+def test_a_step_that_fails_leaves_no_thread_behind(corpus, tmp_path):
+    before = len(readers())
+    work = make_work(SMALL, corpus, tmp_path)
+    work.step(0)
+    assert len(readers()) == before + 1
+    work.close()
+    work.close()
+    assert len(readers()) == before
+    work.step(1)
+    work.close()

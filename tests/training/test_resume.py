@@ -1,0 +1,498 @@
+"""Stopping and going on: whatever happens in between, the run ends as if nothing had."""
+
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from killable_run import killable
+from small_runs import SMALL, WORD_INPUT, alone, changed, log_entries, make_corpus, make_work, run
+
+import elmokit
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.text.shards import TokenCorpus
+from elmokit.training.display import Display
+from elmokit.training.loop import DivergenceError, LoopConfig, Outcome, train
+from elmokit.training.pretrain import pretrain
+from elmokit.training.pretraining import Pretraining
+from elmokit.training.settings import PretrainConfig
+from elmokit.training.snapshots import Snapshot, latest_snapshot, save_snapshot
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> TokenCorpus:
+    return make_corpus(tmp_path_factory.mktemp("resume"), 80)
+
+
+def assert_same_state(one: Pretraining, other: Pretraining) -> None:
+    (tensors, facts), (expected, expected_facts) = one.state(), other.state()
+    assert facts == expected_facts
+    assert tensors.keys() == expected.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def assert_same_model(one: Path, other: Path) -> None:
+    """Compared tensor by tensor: the order of a safetensors file's metadata is random."""
+    ours, theirs = (safetensors.torch.load_file(f / "model.safetensors") for f in (one, other))
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert torch.equal(tensor, theirs[name]), name
+
+
+VARIANTS: dict[str, PretrainConfig] = {
+    "adamw-sampled": SMALL,
+    "adagrad-sampled": changed(SMALL, optimiser={"name": "adagrad"}),
+    "sgd-sampled": changed(SMALL, optimiser={"name": "sgd"}),
+    "adamw-full": changed(SMALL, loss={"kind": "full"}),
+    "adamw-adaptive": changed(SMALL, loss={"kind": "adaptive"}),
+    "sgd-adaptive": changed(SMALL, loss={"kind": "adaptive"}, optimiser={"name": "sgd"}),
+    "adamw-cnn": changed(SMALL, loss={"kind": "cnn"}),
+    "adagrad-tied": changed(
+        SMALL,
+        loss={"tied": True},
+        optimiser={"name": "adagrad"},
+        model={"words": WORD_INPUT, "characters": None},
+    ),
+    "accumulate": changed(SMALL, optimiser={"accumulate": 3, "schedule": "cosine"}),
+    "forward-only": changed(
+        SMALL, model={"lstm": replace(SMALL.model.lstm, backward=False)}, data={"rows": 3}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_run_in_three_parts_is_the_run_in_one(corpus, tmp_path, name):
+    """Stopped at 8 (an evaluation, no snapshot of the plan) and at 13 (neither)."""
+    config = changed(VARIANTS[name], run={"dropout": 0.3})
+    whole, outcome = run(config, corpus, tmp_path / "whole")
+    # Plans of fewer steps would take a look at their end, so these stop like a Ctrl-C.
+    for stop in (8, 13):
+        work = make_work(config, corpus, tmp_path / "parts")
+        interrupt_after(work, stop)
+        parts = go_on(work, config, tmp_path / "parts")
+        assert (parts.reason, parts.step) == ("interrupted", stop)
+    last = make_work(config, corpus, tmp_path / "parts")
+    ended = go_on(last, config, tmp_path / "parts")
+    assert (ended.reason, ended.step) == (outcome.reason, outcome.step) == ("finished", 20)
+    assert replace(ended.progress, seconds=0) == replace(outcome.progress, seconds=0)
+    assert_same_state(last, whole)
+    assert_same_model(tmp_path / "whole", tmp_path / "parts")
+    logs = [log_entries(tmp_path / part) for part in ("whole", "parts")]
+    for kind in ("train", "heldout"):
+        ours, theirs = ([e for e in log if e["kind"] == kind] for log in logs)
+        # A stop between two rows of the table adds a row, but changes none of the others' steps.
+        steps = {entry["step"] for entry in ours}
+        assert [e["step"] for e in theirs if e["step"] in steps] == [e["step"] for e in ours]
+        if kind == "heldout":
+            assert ours == theirs
+
+
+def interrupt_after(work: Pretraining, step: int) -> None:
+    """Ctrl-C in the midst of a step."""
+    take = work.step
+
+    def stepping(number: int) -> object:
+        if number + 1 == step:
+            os.kill(os.getpid(), signal.SIGINT)
+        return take(number)
+
+    work.step = stepping  # type: ignore[method-assign]
+
+
+def go_on(work: Pretraining, config: PretrainConfig, folder: Path) -> Outcome:
+    (folder / "training").mkdir(parents=True, exist_ok=True)
+    return train(
+        work,
+        LoopConfig(
+            config.run.max_steps,
+            config.run.evaluate_every,
+            config.run.save_every,
+            config.run.patience,
+        ),
+        folder=folder / "training",
+        team=alone(),
+        display=Display(folder / "training" / "log.jsonl", visible=True),
+        resume=True,
+    )
+
+
+def test_a_stop_at_a_snapshot_leaves_the_very_same_log(corpus, tmp_path):
+    run(SMALL, corpus, tmp_path / "whole")
+    work = make_work(SMALL, corpus, tmp_path / "parts")
+    interrupt_after(work, 15)
+    go_on(work, SMALL, tmp_path / "parts")
+    run(SMALL, corpus, tmp_path / "parts", resume=True)
+    assert log_entries(tmp_path / "parts") == log_entries(tmp_path / "whole")
+
+
+def test_resuming_a_finished_run_does_nothing(corpus, tmp_path):
+    first, outcome = run(SMALL, corpus, tmp_path)
+    log = log_entries(tmp_path)
+    files = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "training").glob("snapshot-*")}
+    second, again = run(SMALL, corpus, tmp_path, resume=True)
+    assert again.reason == "finished"
+    assert replace(again.progress, seconds=0) == replace(outcome.progress, seconds=0)
+    assert_same_state(second, first)
+    assert log_entries(tmp_path) == log
+    assert files == {
+        p.name: p.stat().st_mtime_ns for p in (tmp_path / "training").glob("snapshot-*")
+    }
+
+
+def test_resuming_without_a_snapshot_starts_anew_with_a_clean_log(corpus, tmp_path):
+    work = make_work(SMALL, corpus, tmp_path)
+    die_at(work, 4)  # after nothing was saved
+    with pytest.raises(RuntimeError, match="lightning"):
+        go_on(work, SMALL, tmp_path)
+    (tmp_path / "training" / "log.jsonl").write_text('{"kind": "train", "step": 3}\n{"kind": "tr')
+    run(SMALL, corpus, tmp_path, resume=True)
+    run(SMALL, corpus, tmp_path / "whole")
+    assert log_entries(tmp_path) == log_entries(tmp_path / "whole")
+
+
+def die_at(work: Pretraining, step: int) -> None:
+    take = work.step
+
+    def stepping(number: int) -> object:
+        if number == step:
+            raise RuntimeError("lightning")
+        return take(number)
+
+    work.step = stepping  # type: ignore[method-assign]
+
+
+def snapshots(folder: Path) -> list[Path]:
+    return sorted((folder / "training").glob("snapshot-*.safetensors"))
+
+
+def damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "cut":
+        del data[len(data) // 2 :]
+    elif how == "empty":
+        data.clear()
+    elif how == "flipped tensor":
+        data[-100] ^= 4
+    elif how == "flipped fact":
+        data[data.index(b"windows") + 12] ^= 1
+    elif how == "noise":
+        data[8:2000] = random.Random(1).randbytes(1992)
+    path.write_bytes(data)
+
+
+DAMAGES = ("cut", "empty", "flipped tensor", "flipped fact", "noise")
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_snapshot_is_passed_over(corpus, tmp_path, how):
+    whole, _ = run(SMALL, corpus, tmp_path)
+    _, newest = snapshots(tmp_path)
+    assert latest_snapshot(tmp_path / "training").step == 20
+    damage(newest, how)
+    assert latest_snapshot(tmp_path / "training").step == 15
+    again, outcome = run(SMALL, corpus, tmp_path, resume=True)
+    assert outcome.step == 20
+    assert_same_state(again, whole)
+    assert latest_snapshot(tmp_path / "training").step == 20
+    for path in snapshots(tmp_path):
+        damage(path, how)
+    with pytest.raises(CheckpointError, match="no snapshot of the run can be read"):
+        run(SMALL, corpus, tmp_path, resume=True)
+
+
+def test_only_the_newest_two_are_kept(corpus, tmp_path):
+    run(SMALL, corpus, tmp_path)
+    assert [path.name for path in snapshots(tmp_path)] == [
+        "snapshot-000000015.safetensors",
+        "snapshot-000000020.safetensors",
+    ]
+    assert latest_snapshot(tmp_path / "nothing here") is None
+
+
+def test_snapshots_hold_any_tensor_and_come_back_equal(tmp_path):
+    tensors = {
+        "scalar": torch.tensor(3.5),
+        "empty": torch.empty(0, 4),
+        "bytes": torch.arange(7, dtype=torch.uint8),
+        "half": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3).T,
+        "whole": torch.tensor([1 << 40]),
+    }
+    save_snapshot(tmp_path, Snapshot(7, tensors, {"best": float("inf"), "text": "ä"}))
+    back = latest_snapshot(tmp_path)
+    assert back.step == 7
+    assert back.facts == {"best": float("inf"), "text": "ä"}
+    assert back.tensors.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(back.tensors[name], tensor)
+        assert back.tensors[name].dtype == tensor.dtype
+
+
+def test_a_full_disk_leaves_the_last_good_snapshot(corpus, tmp_path, monkeypatch):
+    whole, _ = run(SMALL, corpus, tmp_path / "whole")
+    save_file, saved = safetensors.torch.save_file, []
+
+    def save(tensors, path, metadata=None):
+        if "snapshot" in str(saved) and len(saved) == 2:
+            Path(path).write_bytes(b"half of it")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if metadata and "facts" in metadata:
+            saved.append("snapshot")
+        save_file(tensors, path, metadata=metadata)
+
+    monkeypatch.setattr(safetensors.torch, "save_file", save)
+    with pytest.raises(OSError, match="No space left"):
+        run(SMALL, corpus, tmp_path / "full")
+    monkeypatch.undo()
+    assert latest_snapshot(tmp_path / "full" / "training").step == 10
+    assert not list((tmp_path / "full").rglob("*.part"))
+    after, _ = run(SMALL, corpus, tmp_path / "full", resume=True)
+    assert_same_state(after, whole)
+
+
+@pytest.mark.parametrize("where", ["lstm.forward_stack.0.bias", "softmax.weight"])
+def test_a_poisoned_weight_ends_the_run_and_no_snapshot_takes_it(corpus, tmp_path, where):
+    """Whether the loss shows it at once or the weight is only seen when it is saved."""
+    work = make_work(SMALL, corpus, tmp_path)
+    take = work.step
+
+    def stepping(number: int) -> object:
+        result = take(number)
+        if number == 14 or (number == 12 and where != "softmax.weight"):
+            with torch.no_grad():
+                dict(work._named_parameters())[where].view(-1)[-1] = float("nan")
+        return result
+
+    work.step = stepping  # type: ignore[method-assign]
+    with pytest.raises(DivergenceError, match=r"step 1\d: .*the snapshot of step 10 is kept"):
+        go_on(work, SMALL, tmp_path)
+    assert latest_snapshot(tmp_path / "training").step == 10
+    assert np.isfinite(elmokit.load(tmp_path).encode(["the cat"])[0]).all()
+
+
+def test_the_first_bad_step_is_named(corpus, tmp_path):
+    work = make_work(SMALL, corpus, tmp_path)
+    take = work.step
+
+    def stepping(number: int) -> object:
+        result = take(number)
+        if number == 2:
+            with torch.no_grad():
+                work._bilm.encoder.projection.bias[0] = float("inf")
+        return result
+
+    work.step = stepping  # type: ignore[method-assign]
+    with pytest.raises(DivergenceError, match=r"step 4: .*none is kept"):
+        go_on(work, SMALL, tmp_path)
+
+
+def test_patience(corpus, tmp_path):
+    """Measures that get worse from the second look on."""
+    config = changed(SMALL, run={"patience": 2, "max_steps": 90})
+    scores = iter([5.0, 4.0, 4.5, 4.0, 3.0])
+    work = make_work(config, corpus, tmp_path)
+    work.evaluate = lambda: {"score": next(scores)}  # type: ignore[method-assign]
+    outcome = go_on(work, config, tmp_path)
+    assert (outcome.reason, outcome.step) == ("stopped early", 32)
+    assert (outcome.progress.best, outcome.progress.best_step) == (4.0, 16)
+    assert latest_snapshot(tmp_path / "training").step == 32
+    again = go_on(make_work(config, corpus, tmp_path), config, tmp_path)
+    assert (again.reason, again.step) == ("stopped early", 32)
+    longer = changed(config, run={"patience": 3, "max_steps": 35})
+    assert go_on(make_work(config, corpus, tmp_path), longer, tmp_path).step == 35
+
+
+# What users call
+
+
+def config_for(folder: Path, corpus: TokenCorpus) -> PretrainConfig:
+    return replace(SMALL, corpus=(str(corpus.folder),), output=str(folder))
+
+
+def test_settings_that_make_another_run_are_refused(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
+    config = config_for(tmp_path / "model", corpus)
+    pretrain(config)
+    with pytest.raises(ConfigError, match="a run is there already"):
+        pretrain(config)
+    changes = {
+        "seed": changed(config, run={"seed": 4}),
+        "dropout": changed(config, run={"dropout": 0.5}),
+        "data": changed(config, data={"rows": 5}),
+        "loss": changed(config, loss={"negatives": 4}),
+        "model": changed(config, model={"lstm": replace(SMALL.model.lstm, cells=21)}),
+        "optimiser.name": changed(config, optimiser={"name": "sgd"}),
+        "optimiser.accumulate": changed(config, optimiser={"accumulate": 2}),
+    }
+    for name, other in changes.items():
+        with pytest.raises(ConfigError, match=name):
+            pretrain(other, resume=True)
+    longer = changed(config, run={"max_steps": 24, "save_every": 3}, optimiser={"rate": 1e-3})
+    pretrain(longer, resume=True)
+    assert latest_snapshot(tmp_path / "model" / "training").step == 24
+
+
+def test_another_corpus_is_refused(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
+    config = config_for(tmp_path / "model", corpus)
+    pretrain(config)
+    (tmp_path / "other").mkdir()
+    other = make_corpus(tmp_path / "other", 80, seed=5)
+    with pytest.raises(ConfigError, match="another corpus"):
+        pretrain(replace(config, corpus=(str(other.folder),)), resume=True)
+    shutil.copytree(corpus.folder, tmp_path / "moved")
+    pretrain(replace(config, corpus=(str(tmp_path / "moved"),)), resume=True)
+
+
+def test_a_folder_with_other_things_is_left_alone(corpus, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds no run"):
+        pretrain(config_for(tmp_path, corpus))
+    with pytest.raises(ConfigError, match="holds no run"):
+        pretrain(config_for(tmp_path, corpus), resume=True)
+
+
+# Real processes, really killed
+
+KILLABLE = Path(__file__).parent / "killable_run.py"
+
+
+def start(folder: Path, pause: float = 0.0) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(KILLABLE), str(folder), str(pause)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of `killable_run.py` that nobody killed; others copy its corpus."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    make_corpus(folder, 80)
+    process = start(folder)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    return folder
+
+
+def disturbed(folder: Path, undisturbed: Path) -> Path:
+    shutil.copytree(undisturbed / "corpus", folder / "corpus")
+    return folder
+
+
+def assert_same_result(folder: Path, expected: Path) -> None:
+    last, theirs = (latest_snapshot(f / "model" / "training") for f in (folder, expected))
+    assert last.step == theirs.step == 60
+    for name, tensor in theirs.tensors.items():
+        assert torch.equal(last.tensors[name], tensor), name
+    assert last.facts["windows"] == theirs.facts["windows"]
+    assert_same_model(folder / "model", expected / "model")
+    ours, theirs_log = (log_entries(f / "model") for f in (folder, expected))
+    looks = [[e for e in log if e["kind"] == "heldout"] for log in (ours, theirs_log)]
+    assert looks[0] == looks[1]
+
+
+def wait_for(file: Path, process: subprocess.Popen[str], seconds: float = 60) -> None:
+    """Until a file is there, or the process has ended."""
+    end = time.monotonic() + seconds
+    while not file.is_file() and process.poll() is None:
+        assert time.monotonic() < end, "the run does not start"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_polite_stop_saves_at_once(tmp_path, undisturbed, number):
+    folder = disturbed(tmp_path, undisturbed)
+    process = start(folder, pause=0.05)
+    wait_for(folder / "model" / "training" / "log.jsonl", process)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    stopped = latest_snapshot(folder / "model" / "training").step
+    assert 0 < stopped < 60, output
+    process = start(folder)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert f"going on after step {stopped}" in output
+    assert_same_result(folder, undisturbed)
+
+
+def kill_again_and_again(
+    folder: Path, expected: Path, kills: int, seed: int
+) -> tuple[int, list[int]]:
+    """Kill the run at random moments; start anew when its last step was done.
+
+    Returns:
+        How often it came to its end, and the steps of the snapshots found after the kills.
+    """
+    draw = random.Random(seed)
+    finished, found = 0, []
+    model = folder / "model"
+    for _ in range(kills):
+        (folder / "started").unlink(missing_ok=True)
+        process = start(folder, pause=0.004)
+        if draw.random() < 0.85:  # else some fall into Python's start
+            wait_for(folder / "started", process)
+        time.sleep(draw.uniform(0.0, 1.5))
+        process.kill()
+        output, _ = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), output
+        snapshot = latest_snapshot(model / "training")  # raises if all are damaged
+        found.append(snapshot.step if snapshot else 0)
+        for path in (model / "training").glob("snapshot-*"):
+            with safetensors.safe_open(path, framework="pt") as file:
+                assert len(list(file.keys())) > 10, path
+        if (model / "model.safetensors").is_file() and (model / "config.json").is_file():
+            elmokit.load(model).encode(["the red cat ."])
+        if found[-1] == 60:
+            last_run(folder)
+            assert_same_result(folder, expected)
+            shutil.rmtree(model)
+            finished += 1
+    return finished, found
+
+
+def last_run(folder: Path) -> str:
+    process = start(folder)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    return output
+
+
+def test_killed_five_times(tmp_path, undisturbed):
+    folder = disturbed(tmp_path, undisturbed)
+    kill_again_and_again(folder, undisturbed, 5, seed=1)
+    last_run(folder)
+    assert_same_result(folder, undisturbed)
+    assert not list((folder / "model").rglob("*.part")), "half-written files are cleared away"
+
+
+@pytest.mark.slow
+def test_killed_two_hundred_times(tmp_path, undisturbed):
+    """ELMOKIT_KILLS sets the number."""
+    folder = disturbed(tmp_path, undisturbed)
+    kills = int(os.environ.get("ELMOKIT_KILLS", "200"))
+    finished, found = kill_again_and_again(folder, undisturbed, kills, seed=2)
+    last_run(folder)
+    assert_same_result(folder, undisturbed)
+    print(f"{kills} kills, {finished} whole runs, kills by step: {sorted(Counter(found).items())}")
+
+
+def test_the_killable_run_is_what_it_says(tmp_path):
+    config = killable(tmp_path)
+    assert config.run.max_steps == 60
+    assert config.run.dropout > 0
