@@ -199,8 +199,8 @@ def test_encode_failure_in_the_middle_leaves_nothing(run, tmp_path, model, endin
         (["-o", "out.h5", "--layers", "last"], "'last'"),
         (["-o", "out.h5", "--layers", "mix"], "no mix"),
         (["-o", "out.h5", "--tokenizer", "wrds"], "Did you mean 'words'?"),
-        (["-o", "out.h5", "--device", "abacus"], "--device abacus"),
-        (["-o", "out.h5", "--device", "meta"], "--device meta"),
+        (["-o", "out.h5", "--device", "abacus"], "device='abacus'"),
+        (["-o", "out.h5", "--device", "meta"], "device='meta'"),
     ],
 )
 def test_encode_bad_options_leave_nothing(

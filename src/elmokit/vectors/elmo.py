@@ -383,7 +383,7 @@ def check_device(device: str | torch.device) -> torch.device:
     """
     try:
         found = torch.device(device)
-        torch.empty(0, device=found)
+        torch.empty(1, device=found).cpu()  # fails here if nothing can be computed there
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device={str(device)!r}: cannot be used here ({reason})") from None
