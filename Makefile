@@ -41,7 +41,9 @@ slow: $(VENV)/.dev  ## run the slow tests (minutes)
 
 bench: $(VENV)/.dev  ## run the benchmarks and write their results to benchmarks/results
 	$(BIN)/python benchmarks/startup.py --save
-	$(BIN)/python benchmarks/memory.py --save
+	$(BIN)/python benchmarks/memory.py small --save
+	$(BIN)/python benchmarks/memory.py original --save
+	$(BIN)/python benchmarks/memory.py files --save
 
 docs: $(VENV)/.docs  ## build the documentation into site; a broken link is an error
 	$(BIN)/zensical build --clean --strict

@@ -1,6 +1,9 @@
 """Peak memory: flat over the length of a file, linear in a document's own output.
 
-Run: python benchmarks/memory.py [--save] [--lines 1000000]
+Run: python benchmarks/memory.py small|original|files [--save]
+
+small and original encode one long document with the published shape of that name, files encodes
+files of growing length.
 
 Every measurement is a fresh process. "over model" is the peak of the whole process while it
 encodes, less the peak after loading the model and encoding one word.
@@ -68,34 +71,41 @@ def measure(script: str, *arguments: object) -> tuple[float, float, float]:
     return before, peak, result
 
 
+def row(label: str, before: float, peak: float, result: float) -> str:
+    return f"{label:<42}{before:>12.0f} {peak:>8.0f} {peak - before:>11.0f} {result:>13.0f}"
+
+
+def head(title: str) -> str:
+    return f"{title:<42}{'MiB: model':>12} {'peak':>8} {'over model':>11} {'of it output':>13}"
+
+
+def documents(shape: str) -> list[str]:
+    lines = [head("one document")]
+    for layers in ("mean", "all"):
+        for tokens in (1_000, 5_000, 35_000):
+            label = f"{shape}, layers={layers}, {tokens:,} tokens"
+            lines.append(row(label, *measure(DOCUMENT, shape, tokens, layers)))
+            print(lines[-1], file=sys.stderr, flush=True)
+    return lines
+
+
+def files(most: int) -> list[str]:
+    lines = [head("a file, pooled, test-tiny")]
+    with tempfile.TemporaryDirectory() as folder:
+        for count in (most // 100, most // 10, most):
+            measured = measure(LINES, count, Path(folder) / "out.npy")
+            lines.append(row(f"{count:,} lines", *measured))
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/memory.txt")
+    parser.add_argument("what", choices=["small", "original", "files"])
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/memory_*.txt")
     parser.add_argument("--lines", type=int, default=1_000_000, help="lines of the longest file")
     options = parser.parse_args()
-    head = f"{'MiB: model':>12} {'peak':>8} {'over model':>11} {'of it output':>13}"
-    lines = [f"{'one document':<42}{head}"]
-    for shape, layers in (
-        ("small", "mean"),
-        ("small", "all"),
-        ("original", "mean"),
-        ("original", "all"),
-    ):
-        for tokens in (1_000, 5_000, 35_000):
-            before, peak, result = measure(DOCUMENT, shape, tokens, layers)
-            label = f"{shape}, layers={layers}, {tokens:,} tokens"
-            lines.append(
-                f"{label:<42}{before:>12.0f} {peak:>8.0f} {peak - before:>11.0f} {result:>13.0f}"
-            )
-    lines += ["", f"{'a file, pooled, test-tiny':<42}{head}"]
-    with tempfile.TemporaryDirectory() as folder:
-        for count in (options.lines // 100, options.lines // 10, options.lines):
-            before, peak, result = measure(LINES, count, Path(folder) / "out.npy")
-            label = f"{count:,} lines"
-            lines.append(
-                f"{label:<42}{before:>12.0f} {peak:>8.0f} {peak - before:>11.0f} {result:>13.0f}"
-            )
-    report("memory", "\n".join(lines), options.save)
+    lines = files(options.lines) if options.what == "files" else documents(options.what)
+    report(f"memory_{options.what}", "\n".join(lines), options.save)
 
 
 if __name__ == "__main__":

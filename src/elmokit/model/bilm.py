@@ -52,7 +52,7 @@ class BiLM(nn.Module):
         Yields:
             Layer 0, the token vector once per direction, then every LSTM layer.
         """
-        yield LayerOutput(tokens.repeat(1, len(self.config.lstm.directions)), {})  # (N, 2P)
+        yield LayerOutput((tokens,) * len(self.config.lstm.directions), {})
         yield from self.lstm.layers(tokens, packing, states)
 
 

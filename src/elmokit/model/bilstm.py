@@ -19,10 +19,15 @@ LayerState = Mapping[str, LstmState]
 
 
 class LayerOutput(NamedTuple):
-    """One exposed layer: [forward ; backward] vectors, and the state behind them."""
+    """One exposed layer: the vectors of each direction, and the state behind them."""
 
-    vectors: Tensor  # (N, 2P), flat
+    halves: tuple[Tensor, ...]  # D x (N, P), flat
     state: LayerState
+
+    @property
+    def vectors(self) -> Tensor:
+        """[forward ; backward]: (N, 2P)."""
+        return torch.cat(self.halves, dim=1)
 
 
 class LstmLayer(nn.Module):
@@ -97,5 +102,7 @@ class BiLstm(nn.Module):
                 # layer never has one.
                 inputs[name] = output + inputs[name] if self.config.residual and number else output
                 final[name] = LstmState(*(packing.restore(rows) for rows in end))
-            halves = [packing.unpack(inputs[name], name) for name in self.config.directions]
-            yield LayerOutput(torch.cat(halves, dim=1), final)  # (N, 2P)
+            # Not bound to a name: while the next layer runs, nobody may hold this one's vectors.
+            yield LayerOutput(
+                tuple(packing.unpack(inputs[name], name) for name in self.config.directions), final
+            )

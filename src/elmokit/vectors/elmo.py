@@ -340,19 +340,20 @@ class Elmo:
         with torch.no_grad():
             tokens, packing, lengths = self.embed_tokens(batch)
             outputs = self.bilm.layers(tokens, packing, self._start(state, len(batch)))
+            del tokens  # from here on the layers alone hold what they need
             ends: list[LayerState] = []
+            wanted = choice.count if state == "carry" else choice.needed
 
-            def vectors() -> Iterator[Tensor]:
-                for number, layer in enumerate(outputs, start=1):
-                    if number > 1:
-                        ends.append(layer.state)
-                    yield layer.vectors
-                    if number == choice.needed and state != "carry":
-                        return
+            def halves() -> Iterator[tuple[Tensor, ...]]:
+                for _ in range(wanted):
+                    layer = next(outputs)
+                    ends.append(layer.state)
+                    yield layer.halves
+                    del layer
 
-            combined = choice.combine(vectors(), lengths)  # (N, D) or (L + 1, N, D)
+            combined = choice.combine(halves(), lengths)  # (N, D) or (L + 1, N, D)
             if state == "carry":
-                self._carried.store(ends)
+                self._carried.store(ends[1:])
             results = [part[..., 1:-1, :] for part in combined.split(lengths, dim=-2)]
             if pool is not None:
                 results = [pool_tokens(part, pool) for part in results]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,28 +34,43 @@ class LayerChoice:
             return self.count
         return max((i + 1 for i, weight in enumerate(self.weights) if weight), default=1)
 
-    def combine(self, layers: Iterable[Tensor], lengths: Sequence[int]) -> Tensor:
+    def combine(self, layers: Iterator[tuple[Tensor, ...]], lengths: Sequence[int]) -> Tensor:
         """Reduce the layers of a flat batch as they are computed.
 
         Args:
-            layers: The layers in order, each (N, D), at least `needed` of them.
+            layers: The layers in order, each as its directions' halves (N, P), at least `needed`
+                of them. A layer is let go before the next one is asked for: on a long document
+                every layer kept is felt.
             lengths: Tokens of each sentence, markers included.
 
         Returns:
             (N, D), or (count, N, D) when all layers are wanted.
         """
         result: Tensor | None = None
-        for number, layer in enumerate(layers):
+        number = 0
+        while (halves := next(layers, None)) is not None:
             if result is None:
-                shape = layer.shape if self.weights else (self.count, *layer.shape)
-                result = layer.new_zeros(shape)
+                tokens, width = halves[0].shape
+                shape = (tokens, width * len(halves))
+                result = halves[0].new_zeros(shape if self.weights else (self.count, *shape))
             if self.weights is None:
-                result[number] = layer
+                torch.cat(halves, dim=1, out=result[number])
             elif self.weights[number]:
-                part = _normalise_sentences(layer, lengths) if self.layer_norm else layer
-                result.add_(part, alpha=self.weights[number])
+                self._add(result, halves, self.weights[number], lengths)
+            number += 1
+            del halves
         assert result is not None
         return result
+
+    def _add(
+        self, result: Tensor, halves: tuple[Tensor, ...], weight: float, lengths: Sequence[int]
+    ) -> None:
+        if self.layer_norm:
+            halves = (_normalise_sentences(torch.cat(halves, dim=1), lengths),)
+        start = 0
+        for half in halves:
+            result[:, start : start + half.shape[1]].add_(half, alpha=weight)
+            start += half.shape[1]
 
 
 def choose_layers(layers: Layers, count: int, mixes: Sequence[ScalarMix]) -> LayerChoice:
