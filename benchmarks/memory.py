@@ -81,7 +81,7 @@ def head(title: str) -> str:
 
 def documents(shape: str) -> list[str]:
     lines = [head("one document")]
-    for layers in ("mean", "all"):
+    for layers in ("all", "mean"):
         for tokens in (1_000, 5_000, 35_000):
             label = f"{shape}, layers={layers}, {tokens:,} tokens"
             lines.append(row(label, *measure(DOCUMENT, shape, tokens, layers)))

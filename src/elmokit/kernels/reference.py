@@ -60,6 +60,9 @@ def run_lstm(
     """
     cells, output = state
     outputs: list[Tensor] = []
+    # Without gradients the outputs go to their place at once: half the memory.
+    place = None if torch.is_grad_enabled() else x.new_empty(len(x), output.shape[1])  # (N, P)
+    done = 0
     ended: list[LstmState] = []  # sentences that are over, shortest first
     for from_inputs in _steps(x, batch_sizes, weights):
         running = len(from_inputs)
@@ -78,11 +81,15 @@ def run_lstm(
             output = F.linear(output, weights.projection)  # (b, P)
             if clips.projection is not None:
                 output = output.clamp(-clips.projection, clips.projection)
-        outputs.append(output)
+        if place is None:
+            outputs.append(output)
+        else:
+            place[done : done + running] = output
+            done += running
     ended.append(LstmState(cells, output))
     ended.reverse()
     final = LstmState(torch.cat([e.cells for e in ended]), torch.cat([e.output for e in ended]))
-    return torch.cat(outputs) if outputs else x, final
+    return torch.cat(outputs) if place is None else place, final
 
 
 def _steps(x: Tensor, batch_sizes: Sequence[int], weights: LstmWeights) -> Iterator[Tensor]:

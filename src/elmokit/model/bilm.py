@@ -53,7 +53,9 @@ class BiLM(nn.Module):
             Layer 0, the token vector once per direction, then every LSTM layer.
         """
         yield LayerOutput((tokens,) * len(self.config.lstm.directions), {})
-        yield from self.lstm.layers(tokens, packing, states)
+        above = self.lstm.layers(tokens, packing, states)
+        del tokens  # on a long document every copy is felt
+        yield from above
 
 
 def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:

@@ -85,6 +85,7 @@ class BiLstm(nn.Module):
         """
         clips = Clips(self.config.cell_clip, self.config.projection_clip)
         inputs = {name: packing.pack(x, name) for name in self.config.directions}  # (N, P)
+        del x  # on a long document every copy is felt
         for number, start in enumerate(states):
             final: dict[str, LstmState] = {}
             for name in self.config.directions:
