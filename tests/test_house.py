@@ -30,7 +30,7 @@ LONG_MODULES = {
 }
 
 NOT_SAID = {
-    "a path of somebody's machine": r"(?:/home/|/Users/|/root/|/work/)\w",
+    "a path of somebody's machine": r"(?:/home/|/Users/)\w",
     "an index of packages": r"--(?:extra-)?index-url|PIP_INDEX|files\.pythonhosted",
     "a badge": r"img\.shields\.io",
     "work left undone": r"\b(?:TODO|FIXME|XXX)\b",
