@@ -90,9 +90,10 @@ class Problem:
         """All words stand in the rows, so a place is a word."""
         x = self.x.clone().requires_grad_()
         negatives = torch.from_numpy(sampler.draw(*seed))
-        hits = (self.targets[:, None] == negatives).nonzero().T
+        same = self.targets[:, None] == negatives
+        clashes = torch.where(same.any(dim=1), same.int().argmax(dim=1), -1)
         bias = self.bias - torch.from_numpy(sampler.log_expected).double()
-        loss = sampled_loss(x, self.weight, bias, self.targets, negatives, hits)
+        loss = sampled_loss(x, self.weight, bias, self.targets, negatives, clashes)
         loss.backward()
         return loss.item() / self.tokens, x.grad / self.tokens
 

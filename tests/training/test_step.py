@@ -16,7 +16,7 @@ from elmokit.kernels.window import run_window
 from elmokit.model.initial import random_model
 from elmokit.text.shards import TokenCorpus
 from elmokit.training.batches import Batch
-from elmokit.training.heads import RowGradient
+from elmokit.training.heads import UsedRows
 from elmokit.training.model_sizes import model_config
 from elmokit.training.optimisers import (
     RowOptimiser,
@@ -203,7 +203,7 @@ LOSSES = {
 }
 
 
-def total_loss(work: Pretraining, batch: Batch) -> tuple[torch.Tensor, list[RowGradient]]:
+def total_loss(work: Pretraining, batch: Batch) -> tuple[torch.Tensor, list[UsedRows]]:
     states = blank_states(work._bilm, work._config.data.rows)
     top, states = run_windows(
         work._bilm, batch, states, carry=work._config.data.carry, dropout=0.0, dtype=torch.float64
@@ -355,19 +355,13 @@ def test_an_optimiser_may_have_nothing_to_do():
         dense_optimiser([], config).step()
 
 
-def row_gradient(parameter: nn.Parameter, rows: list[int], gradient: torch.Tensor) -> RowGradient:
-    leaf = torch.zeros_like(gradient, requires_grad=True)
-    leaf.grad = gradient
-    return RowGradient(parameter, torch.tensor(rows), leaf)
-
-
 def test_rows_of_several_windows_are_added_up():
     one, two = nn.Parameter(torch.zeros(9, 2)), nn.Parameter(torch.zeros(9))
     used = [
-        row_gradient(one, [1, 4], torch.ones(2, 2)),
-        row_gradient(two, [1, 4], torch.ones(2)),
-        row_gradient(one, [0, 4, 8], 2 * torch.ones(3, 2)),
-        row_gradient(two, [0, 4, 8], 2 * torch.ones(3)),
+        (one, torch.tensor([1, 4]), torch.ones(2, 2)),
+        (two, torch.tensor([1, 4]), torch.ones(2)),
+        (one, torch.tensor([0, 4, 8]), 2 * torch.ones(3, 2)),
+        (two, torch.tensor([0, 4, 8]), 2 * torch.ones(3)),
     ]
     merged = merge_rows(used)
     assert [m[0] is p for m, p in zip(merged, (one, two), strict=True)] == [True, True]

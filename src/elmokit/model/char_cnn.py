@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharacterConfig
+from elmokit.kernels.pointwise import TRITON
 
 
 class Highway(nn.Module):
@@ -64,12 +65,22 @@ class CharacterCnn(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Read the spelling of each word."""
-        characters = self._look_up(ids)  # (N, C, E)
-        x = torch.cat([filters(characters) for filters in self.filters], dim=1)  # (N, F)
+        if ids.is_cuda and TRITON and torch.is_autocast_enabled("cuda"):
+            x = self._fused_maxima(ids)  # (N, F)
+        else:
+            characters = self._look_up(ids)  # (N, C, E)
+            x = torch.cat([filters(characters) for filters in self.filters], dim=1)  # (N, F)
         x = self._activation(x)
         for highway in self.highways:
             x = highway(x)
         return x
+
+    def _fused_maxima(self, ids: Tensor) -> Tensor:
+        from elmokit.kernels.filters_triton import filter_maxima
+
+        filters = [f for f in self.filters if isinstance(f, Filter)]
+        weights, biases = [f.weight for f in filters], [f.bias for f in filters]
+        return filter_maxima(ids, self.embedding, weights, biases, torch.get_autocast_dtype("cuda"))
 
     def _look_up(self, ids: Tensor) -> Tensor:
         """The characters' vectors: (N, C) to (N, C, E)."""

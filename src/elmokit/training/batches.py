@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,22 +21,32 @@ from elmokit.training.sampling import LogUniformSampler
 from elmokit.training.streams import BEGIN, END, SentenceStreams, Window
 
 _FIRST = np.array([BEGIN, END])  # what each direction reads first in a sentence
-_AHEAD = 3
+_AHEAD = 6
+_MAKERS = 3
+"""Threads that make batches; numpy lets them run side by side most of the time."""
 _AT_ONCE = 65_536  # words spelled at a time
-_GPU_WORDS, _GPU_COLUMNS = 512, 4
+_GPU_WORDS = 1024
 _GROUPS, _GPU_GROUPS = 4, 1
 """Short words need few columns of the character CNN, and long ones are rare: groups save columns.
-On a GPU starting more kernels costs more than the columns (measured with the original shape)."""
+On a GPU the kernel leaves needless columns out by itself."""
 
 
 @dataclass(frozen=True)
 class Sample:
     """The words a sampled softmax looks at: the negatives and targets of all directions."""
 
-    rows: Tensor  # (R,) distinct words
+    rows: Tensor  # (R,) distinct words; on a GPU filled up with words that nothing points to
+    used: int
+    """How many of the rows count."""
     targets: Tensor  # (D, N) place of each token's target in `rows`
     negatives: Tensor  # (D, K) place of each negative in `rows`
-    hits: tuple[Tensor, ...]  # D x (2, n): token and negative that are the same word
+    clashes: Tensor  # (D, N) the negative that is the token's own target, or -1
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Sample:
+        """The same with every tensor changed."""
+        changed = map(function, (self.rows, self.targets, self.negatives, self.clashes))
+        rows, targets, negatives, clashes = changed
+        return Sample(rows, self.used, targets, negatives, clashes)
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,21 @@ class Batch:
     starts: Tensor  # (D, T, B) whether a sentence starts there
     targets: Tensor  # (D, N) vocabulary ids
     sample: Sample | None
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """The same with every tensor changed, always in the same order."""
+
+        def optional(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else function(tensor)
+
+        return replace(
+            self,
+            inputs=tuple(WordInputs(*map(optional, (i.characters, i.words))) for i in self.inputs),
+            places=function(self.places),
+            starts=function(self.starts),
+            targets=function(self.targets),
+            sample=None if self.sample is None else self.sample.map(function),
+        )
 
 
 class WordTable:
@@ -86,13 +112,16 @@ class WordTable:
         """Characters of some words, markers included; all alike when none are read."""
         return np.zeros_like(ids) if self._characters is None else self._lengths[ids]
 
-    def inputs(self, ids: NDArray[np.int64], round_columns: int = 1) -> WordInputs:
-        """What the token encoder reads for some words, needless columns left out."""
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def inputs(self, ids: NDArray[np.int64], *, trim: bool = True) -> WordInputs:
+        """What the token encoder reads for some words, needless columns left out if asked."""
         characters: NDArray[np.int32] | None = None
         if self._characters is not None:
-            needed = int(self._lengths[ids].max(initial=0)) + self._margin
-            needed = -(-needed // round_columns) * round_columns
-            columns = min(self._characters.shape[1], needed)
+            columns = self._characters.shape[1]
+            if trim:
+                columns = min(columns, int(self._lengths[ids].max(initial=0)) + self._margin)
             characters = self._characters[ids, :columns]
         return WordInputs(characters, None if self._words is None else self._words[ids])
 
@@ -106,7 +135,7 @@ class BatchMaker:
         sampler: Draws negatives; None for a loss over all words.
         seed: Of the negatives.
         gpu: Keep tensors where a GPU can fetch them by itself, and round the numbers of words
-            and columns up: the GPU's library looks for a plan for every new shape of a product.
+            up: what has the same shapes again can be replayed.
     """
 
     def __init__(
@@ -124,7 +153,6 @@ class BatchMaker:
         self._seed = seed
         self._pin = gpu
         self._round = _GPU_WORDS if gpu else 1
-        self._round_columns = _GPU_COLUMNS if gpu else 1
         self._groups = _GPU_GROUPS if gpu else _GROUPS
 
     def __call__(self, window: Window) -> Batch:
@@ -132,7 +160,7 @@ class BatchMaker:
         read = np.stack([window.forward, window.backward][: self._directions])  # (D, B, T)
         goal = np.stack([window.forward_targets, window.backward_targets][: self._directions])
         read, goal = read.transpose(0, 2, 1), goal.transpose(0, 2, 1)  # (D, T, B)
-        distinct, places = np.unique(read, return_inverse=True)
+        distinct, places = _distinct(read, len(self._table))
         order = np.argsort(self._table.lengths(distinct), kind="stable")
         groups = np.array_split(order, self._groups)
         position = np.empty_like(order)  # of each distinct word among the padded groups
@@ -144,7 +172,7 @@ class BatchMaker:
             words[: len(group)] = distinct[group]
             inputs.append(self._inputs(words))
             start += padded
-        targets = self._table.targets[goal].reshape(self._directions, -1)
+        targets = self._table.targets[goal].reshape(self._directions, -1)  # (D, N)
         return Batch(
             window.number,
             tuple(inputs),
@@ -158,25 +186,27 @@ class BatchMaker:
         assert self._sampler is not None
         drawn = [self._sampler.draw(self._seed, window, d) for d in range(self._directions)]
         negatives = np.stack(drawn)  # (D, K)
-        rows, places = np.unique(np.concatenate([targets, negatives], axis=1), return_inverse=True)
-        places = places.reshape(self._directions, -1)
+        together = np.concatenate([targets, negatives], axis=1)
+        rows, places = _distinct(together, self._sampler.words)
         target_places, negative_places = np.split(places, [targets.shape[1]], axis=1)
-        hits = []
-        for goal, others in zip(target_places, negative_places, strict=True):
+        clashes = np.empty(targets.shape, dtype=np.int32)
+        for d, (goal, others) in enumerate(zip(target_places, negative_places, strict=True)):
             # A negative that is a token's own target must not compete with it.
-            column = np.full(len(rows), -1)
+            column = np.full(len(rows), -1, dtype=np.int32)
             column[others] = np.arange(len(others))
-            token = np.flatnonzero(column[goal] >= 0)
-            hits.append(self._tensor(np.stack([token, column[goal][token]])))
+            clashes[d] = column[goal]
+        padded = np.zeros(-(-len(rows) // self._round) * self._round, dtype=np.int64)
+        padded[: len(rows)] = rows
         return Sample(
-            self._tensor(rows),
+            self._tensor(padded),
+            len(rows),
             self._tensor(target_places),
             self._tensor(negative_places),
-            tuple(hits),
+            self._tensor(clashes),
         )
 
     def _inputs(self, words: NDArray[np.int64]) -> WordInputs:
-        inputs = self._table.inputs(words, round_columns=self._round_columns)
+        inputs = self._table.inputs(words, trim=not self._pin)
         return WordInputs(*map(self._optional, (inputs.characters, inputs.words)))
 
     def _optional(self, array: NDArray[np.integer] | None) -> Tensor | None:
@@ -187,12 +217,25 @@ class BatchMaker:
         return tensor.pin_memory() if self._pin else tensor
 
 
+def _distinct(ids: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct ids in order, and the place of each id among them; ids are below `size`.
+
+    What `np.unique` gives, without sorting.
+    """
+    there = np.zeros(size, dtype=bool)
+    there[ids] = True
+    distinct = np.flatnonzero(there)
+    places = np.empty(size, dtype=np.int64)
+    places[distinct] = np.arange(len(distinct))
+    return distinct, places[ids]
+
+
 def read_ahead(streams: SentenceStreams, maker: BatchMaker) -> Generator[Batch]:
-    """Batches made on another thread, a few ahead of their use; close it to end the thread."""
-    waiting: queue.Queue[Batch | BaseException] = queue.Queue(maxsize=_AHEAD)
+    """Batches made on other threads, a few ahead of their use; close it to end the threads."""
+    waiting: queue.Queue[Future[Batch]] = queue.Queue(maxsize=_AHEAD)
     stop = threading.Event()
 
-    def hand_over(item: Batch | BaseException) -> None:
+    def hand_over(item: Future[Batch]) -> None:
         while not stop.is_set():
             try:
                 waiting.put(item, timeout=0.05)
@@ -200,24 +243,24 @@ def read_ahead(streams: SentenceStreams, maker: BatchMaker) -> Generator[Batch]:
             except queue.Full:
                 continue
 
-    def work() -> None:
+    def read() -> None:
         try:
             for window in streams:
-                hand_over(maker(window))
+                hand_over(makers.submit(maker, window))
                 if stop.is_set():
                     return
         except BaseException as error:  # handed to the reader, who raises it
-            hand_over(error)
+            failed: Future[Batch] = Future()
+            failed.set_exception(error)
+            hand_over(failed)
 
-    thread = threading.Thread(target=work, name="elmokit-batches", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item = waiting.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        # A thread that still runs when Python ends can take the whole process down with it.
-        stop.set()
-        thread.join()
+    with ThreadPoolExecutor(_MAKERS, thread_name_prefix="elmokit-batches") as makers:
+        thread = threading.Thread(target=read, name="elmokit-reading", daemon=True)
+        thread.start()
+        try:
+            while True:
+                yield waiting.get().result()
+        finally:
+            # A thread that still runs when Python ends can take the whole process down with it.
+            stop.set()
+            thread.join()

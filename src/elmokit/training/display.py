@@ -12,18 +12,6 @@ from typing import Any, TextIO
 from elmokit.errors import MissingExtraError
 from elmokit.whole_file import whole_file
 
-_COLUMNS = {
-    "step": 9,
-    "tokens": 9,
-    "tokens/s": 10,
-    "loss": 8,
-    "forward": 8,
-    "backward": 8,
-    "rate": 9,
-    "left": 8,
-}
-_HEAD = " ".join(f"{name:>{width}}" for name, width in _COLUMNS.items())
-
 
 class Display:
     """Progress of one run; only the lead process has a visible one.
@@ -33,6 +21,7 @@ class Display:
         visible: Whether anything is shown or written at all.
         tensorboard: Folder for TensorBoard.
         stream: Where the table goes.
+        parts: Names of the losses that make up the loss, a column each.
     """
 
     def __init__(
@@ -42,10 +31,12 @@ class Display:
         visible: bool,
         tensorboard: Path | None = None,
         stream: TextIO | None = None,
+        parts: Sequence[str] = ("forward", "backward"),
     ) -> None:
         self._log = log
         self._visible = visible
         self._stream = stream or sys.stderr
+        self._parts = parts
         self._board: Any = None
         self._shown_head = False
         if visible and tensorboard is not None:
@@ -84,14 +75,20 @@ class Display:
         loss = sum(losses) / len(losses)
         values = {"loss": loss, "rate": rate, "tokens_per_second": tokens_per_second}
         self._write("train", step, {**values, "losses": list(losses), "tokens": tokens})
-        both = [*losses, float("nan")][:2]
-        row = (
-            f"{step:>9,} {short(tokens):>9} {tokens_per_second:>10,.0f} {loss:>8.4f} "
-            f"{both[0]:>8.4f} {both[1]:>8.4f} {rate:>9.2e} {duration(seconds_left):>8}"
-        )
+        shares = [*losses, *[float("nan")] * len(self._parts)][: len(self._parts)]
+        columns = {
+            "step": f"{step:>9,}",
+            "tokens": f"{short(tokens):>9}",
+            "tokens/s": f"{tokens_per_second:>10,.0f}",
+            "loss": f"{loss:>8.4f}",
+            **{name: f"{share:>8.4f}" for name, share in zip(self._parts, shares, strict=True)},
+            "rate": f"{rate:>9.2e}",
+            "left": f"{duration(seconds_left):>8}",
+        }
         if not self._shown_head:
-            self.note(_HEAD)
+            self.note(" ".join(f"{name:>{len(text)}}" for name, text in columns.items()))
             self._shown_head = True
+        row = " ".join(columns.values())
         self.note(row)
 
     def evaluation(self, step: int, measured: Mapping[str, float], *, better: bool) -> None:

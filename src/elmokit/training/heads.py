@@ -2,7 +2,7 @@
 
 A head gives the loss of a batch. The sampled heads touch few rows of the softmax, so those rows
 are made leaves of their own: their gradients stay small, whatever the vocabulary (see
-`RowGradient`).
+`UsedRows`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from elmokit.training.losses import full_loss, sampled_loss
 
 
 @dataclass(frozen=True)
-class RowGradient:
-    """Rows of a parameter that a step used, and where their gradient will be."""
+class UsedRows:
+    """Rows of a parameter that a batch used, as a leaf whose gradient can be asked for."""
 
     parameter: nn.Parameter
     rows: Tensor  # (R,) distinct
-    leaf: Tensor  # (R, ...) the rows' values; `leaf.grad` is there after the backward pass
+    leaf: Tensor  # (R, ...) the rows' values
 
 
 class Head(ABC):
@@ -34,14 +34,16 @@ class Head(ABC):
 
     row_parameters: tuple[nn.Parameter, ...] = ()
     """Parameters whose gradients come as rows."""
+    same_work: bool = True
+    """Whether the work depends on the batch's shape alone, not on what is in it."""
 
     @abstractmethod
-    def loss(self, top: Tensor, batch: Batch) -> tuple[Tensor, list[RowGradient]]:
+    def loss(self, top: Tensor, batch: Batch) -> tuple[Tensor, list[UsedRows]]:
         """Judge the top outputs.
 
         Args:
             top: (D, N, P).
-            batch: What was read.
+            batch: What was read, on the device of `top`.
 
         Returns:
             The summed loss of each direction (D,), and the rows it used.
@@ -55,11 +57,12 @@ class FullHead(Head):
         assert bilm.softmax is not None
         self._bilm = bilm
         self._softmax = bilm.softmax
+        self.same_work = bilm.softmax.adaptive is None
 
-    def loss(self, top: Tensor, batch: Batch) -> tuple[Tensor, list[RowGradient]]:
+    def loss(self, top: Tensor, batch: Batch) -> tuple[Tensor, list[UsedRows]]:
         """Judge against the whole vocabulary."""
         softmax = self._softmax
-        targets = batch.targets.to(top.device, non_blocking=True)
+        targets = batch.targets
         if softmax.adaptive is not None:
             losses = [
                 -softmax.adaptive(x.to(softmax.adaptive.head.weight.dtype), y).output.sum()
@@ -92,13 +95,13 @@ class SampledHead(Head):
         if self._softmax.weight is not None:
             self.row_parameters = (self._softmax.weight, self._softmax.bias)
 
-    def loss(self, top: Tensor, batch: Batch) -> tuple[Tensor, list[RowGradient]]:
+    def loss(self, top: Tensor, batch: Batch) -> tuple[Tensor, list[UsedRows]]:
         """Judge against the batch's sample."""
         sample = batch.sample
         assert sample is not None
-        rows = sample.rows.to(top.device, non_blocking=True)
+        rows = sample.rows
         used = [
-            RowGradient(p, rows, p.detach().index_select(0, rows).requires_grad_())
+            UsedRows(p, rows, p.detach().index_select(0, rows).requires_grad_())
             for p in self.row_parameters
         ]
         weight = used[0].leaf if len(used) > 1 else self._weight(rows)
@@ -122,9 +125,9 @@ class SampledHead(Head):
                 x,
                 cast,
                 corrected,
-                sample.targets[d].to(top.device, non_blocking=True),
-                sample.negatives[d].to(top.device, non_blocking=True),
-                sample.hits[d].to(top.device, non_blocking=True),
+                sample.targets[d],
+                sample.negatives[d],
+                sample.clashes[d],
             )
             for d, x in enumerate(top)
         ]

@@ -11,25 +11,29 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from elmokit.kernels.pointwise import TRITON
+from elmokit.kernels.take_rows import take_rows
 
 SCORES_AT_ONCE = 1 << 26
 """So many scores exist at a time (256 MiB in float32)."""
 
 
-def log_normaliser(x: Tensor, weight: Tensor, bias: Tensor, hits: Tensor | None = None) -> Tensor:
+def log_normaliser(
+    x: Tensor, weight: Tensor, bias: Tensor, left_out: Tensor | None = None
+) -> Tensor:
     """Logarithm of Σ_k exp(x · w_k + b_k).
 
     Args:
         x: The LSTM's outputs (N, P).
         weight: The words' vectors (K, P), in the type of `x`.
         bias: The words' biases (K,), float32.
-        hits: Tokens and words (2, n) to leave out of the sum.
+        left_out: The word that each token leaves out of the sum (N,), or -1 for none.
 
     Returns:
         (N,), float32.
     """
-    result: Tensor = _LogNormaliser.apply(x, weight, bias, hits)  # type: ignore[no-untyped-call]
+    result: Tensor = _LogNormaliser.apply(x, weight, bias, left_out)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -45,7 +49,7 @@ def sampled_loss(
     bias: Tensor,
     targets: Tensor,
     negatives: Tensor,
-    hits: Tensor,
+    clashes: Tensor,
 ) -> Tensor:
     """Sum over tokens of -log p(target) among the target and the negatives.
 
@@ -56,37 +60,44 @@ def sampled_loss(
             sample stand for the whole vocabulary.
         targets: Place of each token's target in them (N,).
         negatives: Places of the negatives (K,).
-        hits: Tokens and negatives that are the same word (2, n).
+        clashes: The negative that is a token's own target (N,), or -1 for none.
     """
+    if x.is_cuda and TRITON and x.dtype == torch.bfloat16:
+        from elmokit.kernels import sampled_triton
+
+        if len(negatives) <= sampled_triton.MOST_NEGATIVES:
+            return sampled_triton.sampled_loss(x, weight, bias, targets, negatives, clashes)
     own = _own_scores(x, weight, bias, targets)  # (N,)
-    others = log_normaliser(x, F.embedding(negatives, weight), bias[negatives], hits)  # (N,)
+    others = log_normaliser(x, take_rows(weight, negatives), bias[negatives], clashes)  # (N,)
     return (torch.logaddexp(own, others) - own).sum()
 
 
 def _own_scores(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """The scores of the tokens' own targets: (N,)."""
-    products = (x * F.embedding(targets, weight)).to(bias.dtype)  # (N, P)
+    products = (x * take_rows(weight, targets)).to(bias.dtype)  # (N, P)
     return products.sum(dim=1) + bias[targets]
 
 
 class _LogNormaliser(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, hits: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, left_out: Tensor | None
+    ) -> Tensor:
         result = torch.empty(len(x), dtype=bias.dtype, device=x.device)
-        for rows, scores in _scores(x, weight, bias, hits):
+        for rows, scores in _scores(x, weight, bias, left_out):
             result[rows] = scores.logsumexp(dim=1)
-        ctx.save_for_backward(x, weight, bias, hits, result)
+        ctx.save_for_backward(x, weight, bias, left_out, result)
         return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, hits, result = ctx.saved_tensors
+        x, weight, bias, left_out, result = ctx.saved_tensors
         # A token whose every word is left out has a sum of zero, and no share in it.
         result = result.masked_fill(result == -math.inf, 0.0)
         d_x = torch.empty_like(x)
         d_weight = torch.zeros(weight.shape, dtype=bias.dtype, device=x.device)
         d_bias = torch.zeros_like(bias)
-        for rows, scores in _scores(x, weight, bias, hits):
+        for rows, scores in _scores(x, weight, bias, left_out):
             share = scores.sub_(result[rows, None]).exp_()  # (n, K)
             share.mul_(gradients[0][rows, None])
             d_bias += share.sum(dim=0)
@@ -96,17 +107,17 @@ class _LogNormaliser(torch.autograd.Function):
         return d_x, d_weight.to(weight.dtype), d_bias, None
 
 
-def _scores(x: Tensor, weight: Tensor, bias: Tensor, hits: Tensor | None) -> Any:
+def _scores(x: Tensor, weight: Tensor, bias: Tensor, left_out: Tensor | None) -> Any:
     """Scores of a few tokens at a time against all words, float32: (n, K)."""
     step = max(1, SCORES_AT_ONCE // max(1, len(weight)))
     for start in range(0, len(x), step):
         rows = slice(start, min(start + step, len(x)))
-        count = rows.stop - rows.start
-        scores = torch.empty(count + 1, len(weight), dtype=bias.dtype, device=x.device)
-        torch.add(x[rows] @ weight.mT, bias, out=scores[:count])
-        if hits is not None:
-            # Hits of other rows go to a row that nobody reads: picking out the right ones would
-            # make the host wait for the device.
-            token = hits[0] - rows.start
-            scores[torch.where((token >= 0) & (token < count), token, count), hits[1]] = -torch.inf
-        yield rows, scores[:count]
+        scores = torch.add(x[rows] @ weight.mT, bias)
+        if left_out is not None:
+            # Every row writes one place, its own value where nothing is left out: picking out
+            # the rows that leave a word out would make the host wait for the device.
+            column = left_out[rows, None].long()
+            place = column.clamp(min=0)
+            value = scores.gather(1, place).masked_fill_(column >= 0, -torch.inf)
+            scores.scatter_(1, place, value)
+        yield rows, scores

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from elmokit.training.heads import RowGradient
+from elmokit.kernels.pointwise import TRITON
 from elmokit.training.settings import OptimiserConfig
 
 _ADAM_EPS = 1e-8
@@ -55,6 +55,33 @@ def dense_optimiser(
     return torch.optim.SGD(parameters, lr=config.rate, momentum=config.momentum, nesterov=nesterov)
 
 
+def optimiser_tensors(
+    optimiser: torch.optim.Optimizer, named: Iterable[tuple[str, nn.Parameter]]
+) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor an optimiser remembers, by a name that does not depend on the run."""
+    for name, parameter in named:
+        for key, value in sorted(optimiser.state.get(parameter, {}).items()):
+            if isinstance(value, Tensor):
+                yield f"optimiser.{name}.{key}", value
+
+
+def lay_out_optimiser(
+    optimiser: torch.optim.Optimizer,
+    named: Iterable[tuple[str, nn.Parameter]],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Give a new optimiser a state from a snapshot, which it else builds when it first steps."""
+    fused = optimiser.defaults.get("fused")  # wants its step counts on the device
+    for name, parameter in named:
+        prefix = f"optimiser.{name}."
+        found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        if found:
+            state = optimiser.state[parameter]
+            for key, value in found.items():
+                where = parameter.device if value.ndim or fused else value.device
+                state[key] = value.clone().to(where)
+
+
 class RowOptimiser:
     """The same rules for parameters of which a step touches few rows.
 
@@ -76,9 +103,7 @@ class RowOptimiser:
         ]
 
     @torch.no_grad()
-    def step(
-        self, gradients: Iterable[tuple[nn.Parameter, Tensor, Tensor]], rate: float, steps: int
-    ) -> None:
+    def step(self, gradients: Iterable[RowGradient], rate: float, steps: int) -> None:
         """Change rows.
 
         Args:
@@ -88,8 +113,23 @@ class RowOptimiser:
         """
         for parameter, rows, gradient in gradients:
             place = next(i for i, p in enumerate(self._parameters) if p is parameter)
-            change = self._rule(self.memories[place], rows, gradient.float(), rate, steps)
-            parameter.index_add_(0, rows, change, alpha=-1)
+            memories = self.memories[place]
+            if parameter.is_cuda and TRITON and self._config.name == "adamw":
+                from elmokit.kernels.adam_rows_triton import adam_rows
+
+                adam_rows(
+                    parameter,
+                    (memories[0], memories[1]),
+                    rows,
+                    gradient,
+                    rate=rate,
+                    betas=(self._config.betas[0], self._config.betas[1]),
+                    eps=_ADAM_EPS,
+                    steps=steps,
+                )
+            else:
+                change = self._rule(memories, rows, gradient.float(), rate, steps)
+                parameter.index_add_(0, rows, change, alpha=-1)
 
     def _rule(
         self, memories: list[Tensor], rows: Tensor, gradient: Tensor, rate: float, steps: int
@@ -115,27 +155,25 @@ class RowOptimiser:
         return change
 
 
-def merge_rows(used: Sequence[RowGradient]) -> list[tuple[nn.Parameter, Tensor, Tensor]]:
+RowGradient = tuple[nn.Parameter, Tensor, Tensor]
+"""A parameter, some of its rows (R,), distinct, and their gradient (R, ...)."""
+
+
+def merge_rows(used: Sequence[RowGradient]) -> list[RowGradient]:
     """Gradients of several windows added up, distinct rows each."""
     by_parameter: dict[int, list[RowGradient]] = {}
     for item in used:
-        by_parameter.setdefault(id(item.parameter), []).append(item)
-    merged: list[tuple[nn.Parameter, Tensor, Tensor]] = []
+        by_parameter.setdefault(id(item[0]), []).append(item)
+    merged: list[RowGradient] = []
     for items in by_parameter.values():
-        gradients = [_gradient(item) for item in items]
         if len(items) == 1:
-            merged.append((items[0].parameter, items[0].rows, gradients[0]))
+            merged.append(items[0])
             continue
-        rows, places = torch.unique(torch.cat([i.rows for i in items]), return_inverse=True)
-        values = torch.cat(gradients)
+        rows, places = torch.unique(torch.cat([rows for _, rows, _ in items]), return_inverse=True)
+        values = torch.cat([gradient for _, _, gradient in items])
         total = values.new_zeros(len(rows), *values.shape[1:]).index_add_(0, places, values)
-        merged.append((items[0].parameter, rows, total))
+        merged.append((items[0][0], rows, total))
     return merged
-
-
-def _gradient(item: RowGradient) -> Tensor:
-    assert item.leaf.grad is not None, "rows are merged after the backward pass"
-    return item.leaf.grad
 
 
 def clip_gradients(dense: Sequence[Tensor], rows: Sequence[Tensor], bound: float) -> Tensor:

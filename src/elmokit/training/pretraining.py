@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,22 +14,25 @@ from torch import Tensor, nn
 from elmokit.checkpoints import native
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.errors import CheckpointError, ConfigError, DataError
-from elmokit.kernels.window import WindowState
 from elmokit.model.bilm import BiLM
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.shards import TokenCorpus
 from elmokit.text.vocab import Vocabulary
 from elmokit.training.batches import Batch, BatchMaker, WordTable, read_ahead
 from elmokit.training.distributed import Team
-from elmokit.training.heads import CnnHead, FullHead, Head, RowGradient, SampledHead
+from elmokit.training.heads import CnnHead, FullHead, Head, SampledHead
 from elmokit.training.loop import StepResult
 from elmokit.training.optimisers import (
+    RowGradient,
     RowOptimiser,
     clip_gradients,
     dense_optimiser,
+    lay_out_optimiser,
     learning_rate,
     merge_rows,
+    optimiser_tensors,
 )
+from elmokit.training.recording import Recorder
 from elmokit.training.sampling import LogUniformSampler
 from elmokit.training.settings import PretrainConfig
 from elmokit.training.snapshots import Snapshot
@@ -40,6 +43,14 @@ from elmokit.vectors.perplexity import Perplexity, perplexity
 
 _CARRY_ROWS, _CARRY_SENTENCES = 256, 50
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class _Gradients(NamedTuple):
+    """What one window gives."""
+
+    losses: Tensor  # (D,) the mean loss of each direction
+    dense: list[Tensor]
+    rows: list[RowGradient]
 
 
 class Pretraining:
@@ -108,6 +119,7 @@ class Pretraining:
         ]
         self._optimiser = dense_optimiser(self._dense, config.optimiser)
         self._row_optimiser = RowOptimiser(self._head.row_parameters, config.optimiser)
+        self._compute = Recorder(self._gradients, team.device, active=self._head.same_work)
         torch.manual_seed(config.run.seed * 1_000_003 + team.rank)
 
     def _make_head(self, size: int) -> Head:
@@ -138,12 +150,20 @@ class Pretraining:
         rate = learning_rate(config, number, self._config.run.max_steps)
         for group in self._optimiser.param_groups:
             group["lr"] = rate
-        used: list[RowGradient] = []
-        losses = [self._gradients(used) for _ in range(config.accumulate)]
-        gradients = [_gradient(parameter) for _, parameter in self._dense]
+        losses, gradients, used = [], list[Tensor](), list[RowGradient]()
+        for _ in range(config.accumulate):
+            more = self._window()
+            losses.append(more.losses)
+            used += more.rows
+            if gradients:
+                torch._foreach_add_(gradients, more.dense)
+            else:
+                gradients = more.dense
         self._team.average(gradients)
         rows = self._team.average_rows(merge_rows(used))
         norm = clip_gradients(gradients, [gradient for _, _, gradient in rows], config.clip_norm)
+        for (_, parameter), gradient in zip(self._dense, gradients, strict=True):
+            parameter.grad = gradient
         self._optimiser.step()
         self._row_optimiser.step(rows, rate, number + 1)
         self._optimiser.zero_grad(set_to_none=True)
@@ -155,10 +175,22 @@ class Pretraining:
             rate,
         )
 
-    def _gradients(self, used: list[RowGradient]) -> Tensor:
-        """Add one window's gradients; returns its mean loss in each direction, (D,)."""
+    def _window(self) -> _Gradients:
+        """The gradients of the next window."""
         batch = next(self._reading())
-        top, self._states = run_windows(
+        found = self._compute(batch)
+        self._windows += 1
+        used = None if batch.sample is None else batch.sample.used
+        rows = [(p, rows[:used], gradient[:used]) for p, rows, gradient in found.rows]
+        losses = found.losses.clone()  # the next window may overwrite it
+        if self._config.optimiser.accumulate == 1:
+            return _Gradients(losses, found.dense, rows)
+        kept = [(p, rows.clone(), gradient.clone()) for p, rows, gradient in rows]
+        return _Gradients(losses, [gradient.clone() for gradient in found.dense], kept)
+
+    def _gradients(self, batch: Batch) -> _Gradients:
+        """Read a batch: the one part of a step that repeats, apart from what is in the batch."""
+        top, after = run_windows(
             self._bilm,
             batch,
             self._states,
@@ -166,15 +198,23 @@ class Pretraining:
             dropout=self._config.run.dropout,
             dtype=self._dtype,
         )
-        sums, rows = self._head.loss(top, batch)
+        sums, used = self._head.loss(top, batch)
         # Processes are averaged later, so one with more rows than others counts for more.
         share = len(self._rows) * self._team.size / self._config.data.rows
         losses = sums * (share / top.shape[1])
         scale = self._config.data.unroll if self._config.loss.times_unroll else 1
-        (losses.mean() * (scale / self._config.optimiser.accumulate)).backward()
-        used += rows
-        self._windows += 1
-        return losses.detach()
+        total = losses.mean() * (scale / self._config.optimiser.accumulate)
+        leaves = [*(parameter for _, parameter in self._dense), *(rows.leaf for rows in used)]
+        gradients = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
+        for state, end in zip(self._states, after, strict=True):
+            state.cells.copy_(end.cells)
+            state.output.copy_(end.output)
+        dense = [gradient.contiguous() for gradient in gradients[: len(self._dense)]]
+        of_rows = [
+            (rows.parameter, rows.rows, gradient)
+            for rows, gradient in zip(used, gradients[len(self._dense) :], strict=True)
+        ]
+        return _Gradients(losses.detach(), dense, of_rows)
 
     def _reading(self) -> Iterator[Batch]:
         if self._batches is None:
@@ -277,22 +317,13 @@ class Pretraining:
             with torch.no_grad():
                 for name, parameter in self._named_parameters():
                     parameter.copy_(tensors[f"model.{name}"])
-                self._restore_optimiser(tensors, snapshot.step)
+                lay_out_optimiser(self._optimiser, self._dense, tensors)
                 for name, group in self._optimiser_tensors():
                     group.copy_(tensors[name])
             mine = slice(self._rows.start, self._rows.stop)
-            self._states = [
-                WindowState(
-                    *(
-                        tensors[f"lstm.{number}.{part}"][mine]
-                        .transpose(0, 1)
-                        .clone(memory_format=torch.contiguous_format)
-                        .to(self._team.device)
-                        for part in WindowState._fields
-                    )
-                )
-                for number in range(len(self._states))
-            ]
+            for number, state in enumerate(self._states):
+                for part, rows in state._asdict().items():
+                    rows.copy_(tensors[f"lstm.{number}.{part}"][mine].transpose(0, 1))
             self._windows = int(snapshot.facts["windows"])
             if snapshot.facts["processes"] == self._team.size:
                 # Copies, because torch reads the state from the start of its storage.
@@ -315,32 +346,10 @@ class Pretraining:
 
     def _optimiser_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor the optimisers remember, by a name that does not depend on the run."""
-        for name, parameter in self._dense:
-            for key, value in sorted(self._optimiser.state.get(parameter, {}).items()):
-                if isinstance(value, Tensor):
-                    yield f"optimiser.{name}.{key}", value
+        yield from optimiser_tensors(self._optimiser, self._dense)
         for number, memories in enumerate(self._row_optimiser.memories):
             for kind, memory in enumerate(memories):
                 yield f"rows.{number}.{kind}", memory
-
-    def _restore_optimiser(self, tensors: Mapping[str, Tensor], step: int) -> None:
-        """Make torch's optimiser state, which it builds only when it first steps."""
-        fused = self._optimiser.defaults.get("fused")  # wants its step counts on the device
-        for name, parameter in self._dense:
-            prefix = f"optimiser.{name}."
-            found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            if found:
-                state = self._optimiser.state[parameter]
-                for key, value in found.items():
-                    where = parameter.device if value.ndim or fused else value.device
-                    state[key] = value.clone().to(where)
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    """The gradient, which is zero where a step did not need the parameter (a rare cluster)."""
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)
-    return parameter.grad
 
 
 def heldout_perplexity(

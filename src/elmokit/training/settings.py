@@ -25,19 +25,22 @@ from elmokit.config import (
 from elmokit.errors import ConfigError
 
 
-def _check(condition: bool, owner: object, name: str, problem: str) -> None:
+def check(condition: bool, owner: object, name: str, problem: str) -> None:
+    """Complain about a setting, naming it and its value, unless the condition holds."""
     if not condition:
         raise ConfigError(f"{type(owner).__name__}.{name} = {getattr(owner, name)!r}: {problem}")
 
 
-def _positive(owner: object, *names: str) -> None:
+def check_positive(owner: object, *names: str) -> None:
+    """Complain unless these settings are above zero."""
     for name in names:
-        _check(getattr(owner, name) > 0, owner, name, "give a positive number")
+        check(getattr(owner, name) > 0, owner, name, "give a positive number")
 
 
-def _not_negative(owner: object, *names: str) -> None:
+def check_not_negative(owner: object, *names: str) -> None:
+    """Complain if one of these settings is below zero."""
     for name in names:
-        _check(getattr(owner, name) >= 0, owner, name, "give zero or a positive number")
+        check(getattr(owner, name) >= 0, owner, name, "give zero or a positive number")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +60,8 @@ class DataConfig:
     Otherwise every sentence starts from blank memory, as it does when vectors are made."""
 
     def __post_init__(self) -> None:
-        _positive(self, "min_count", "rows", "unroll")
-        _check(self.vocabulary > 3, self, "vocabulary", "three are special words: give more")
+        check_positive(self, "min_count", "rows", "unroll")
+        check(self.vocabulary > 3, self, "vocabulary", "three are special words: give more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +82,12 @@ class LossConfig:
 
     def __post_init__(self) -> None:
         kinds = ("full", "sampled", "adaptive", "cnn")
-        _check(self.kind in kinds, self, "kind", f"use {', '.join(kinds)}")
-        _positive(self, "negatives")
+        check(self.kind in kinds, self, "kind", f"use {', '.join(kinds)}")
+        check_positive(self, "negatives")
         rising = all(a < b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False))
-        _check(rising and bool(self.cutoffs), self, "cutoffs", "give rising word numbers")
+        check(rising and bool(self.cutoffs), self, "cutoffs", "give rising word numbers")
         shareable = self.kind in ("full", "sampled")
-        _check(shareable or not self.tied, self, "tied", f"not with kind = {self.kind!r}")
+        check(shareable or not self.tied, self, "tied", f"not with kind = {self.kind!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +117,12 @@ class OptimiserConfig:
 
     def __post_init__(self) -> None:
         names, schedules = ("adamw", "adagrad", "sgd"), ("cosine", "constant", "inverse_sqrt")
-        _check(self.name in names, self, "name", f"use {', '.join(names)}")
-        _check(self.schedule in schedules, self, "schedule", f"use {', '.join(schedules)}")
-        _positive(self, "rate", "clip_norm", "accumulate")
-        _not_negative(self, "warmup", "final_share", "weight_decay", "momentum", "accumulator")
+        check(self.name in names, self, "name", f"use {', '.join(names)}")
+        check(self.schedule in schedules, self, "schedule", f"use {', '.join(schedules)}")
+        check_positive(self, "rate", "clip_norm", "accumulate")
+        check_not_negative(self, "warmup", "final_share", "weight_decay", "momentum", "accumulator")
         good = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
-        _check(good, self, "betas", "give two numbers below one")
+        check(good, self, "betas", "give two numbers below one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +144,11 @@ class RunConfig:
     """Looks without improvement after which the run stops; 0: never."""
 
     def __post_init__(self) -> None:
-        _positive(self, "max_steps", "evaluate_every", "evaluate_tokens", "save_every")
-        _not_negative(self, "seed", "dropout", "patience")
-        _check(self.dropout < 1, self, "dropout", "give a share below one")
+        check_positive(self, "max_steps", "evaluate_every", "evaluate_tokens", "save_every")
+        check_not_negative(self, "seed", "dropout", "patience")
+        check(self.dropout < 1, self, "dropout", "give a share below one")
         precisions = ("float32", "bfloat16")
-        _check(self.precision in precisions, self, "precision", f"use {' or '.join(precisions)}")
+        check(self.precision in precisions, self, "precision", f"use {' or '.join(precisions)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,8 +232,21 @@ def settings_for(
     """
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)}")
-    data = to_dict(PRESETS[preset])
-    where = f"preset {preset}"
+    return settings_from(PRESETS[preset], f"preset {preset}", file, overrides)
+
+
+def settings_from(
+    base: Config, where: str, file: Path | None = None, overrides: Sequence[str] = ()
+) -> Config:
+    """Any settings, changed by a TOML file, changed by single overrides.
+
+    Args:
+        base: The settings to start from.
+        where: Their name, for error messages.
+        file: TOML; any part may be missing.
+        overrides: Texts such as ``optimiser.rate=0.001``.
+    """
+    data = to_dict(base)
     if file is not None:
         try:
             given = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -238,7 +254,7 @@ def settings_for(
             raise ConfigError(f"{file}: {error}") from None
         _merge(data, given)
         where = str(file)
-    return _overridden(PretrainConfig, data, overrides, where)
+    return _overridden(type(base), data, overrides, where)
 
 
 def changed(config: Config, overrides: Sequence[str]) -> Config:

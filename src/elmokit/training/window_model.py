@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elmokit.kernels import Clips
+from elmokit.kernels.take_rows import take_rows
 from elmokit.kernels.window import WindowState, WindowWeights, run_window
 from elmokit.model.bilm import BiLM
 from elmokit.model.bilstm import LstmLayer
@@ -44,7 +45,7 @@ def run_windows(
 
     Args:
         bilm: The model.
-        batch: What is read.
+        batch: What is read, on the model's device.
         states: Where the layers start.
         carry: Whether memory goes on from one sentence to the next.
         dropout: Share of elements set to zero.
@@ -56,13 +57,11 @@ def run_windows(
     lstm = bilm.config.lstm
     with torch.autocast(bilm.device.type, dtype=dtype, enabled=dtype == torch.bfloat16):
         words = torch.cat([bilm.encoder(group) for group in batch.inputs])  # (U, P)
-    places = batch.places.to(bilm.device, non_blocking=True)  # (D, T, B)
-    x = F.embedding(places, words.to(dtype))  # (D, T, B, P)
+    x = take_rows(words.to(dtype), batch.places)  # (D, T, B, P)
     clips = Clips(lstm.cell_clip, lstm.projection_clip)
     keep: Tensor | None = None
     if not carry:
-        starts = batch.starts.to(bilm.device, non_blocking=True)
-        keep = (~starts)[..., None].to(dtype)  # (D, T, B, 1)
+        keep = (~batch.starts)[..., None].to(dtype)  # (D, T, B, 1)
     after = []
     for number, state in enumerate(states):
         x = F.dropout(x, dropout, training=dropout > 0)
