@@ -97,7 +97,7 @@ def make_work(
     symbols = None
     if sizes.characters is not None and sizes.characters.alphabet == "unicode":
         symbols = unicode_symbols(corpus, sizes)
-    bilm = random_model(sizes, config.run.seed)
+    bilm = random_model(sizes, config.run.seed).to((team or alone()).device)
     return Pretraining(bilm, corpus, config, team=team or alone(), folder=folder, symbols=symbols)
 
 

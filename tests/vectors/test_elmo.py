@@ -1,5 +1,7 @@
 """`Elmo.encode` as users call it."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 import elmokit
 from elmokit import ConfigError, DataError, ScalarMix
+from elmokit.checkpoints.sources import DEFAULT_MODEL
 
 SENTENCES = [
     "I ate an apple .",
@@ -218,7 +221,9 @@ def test_long_document_equals_the_plain_loop(elmo, monkeypatch):
     np.testing.assert_allclose(elmo.encode([tokens], layers="all")[0], usual, atol=1e-6)
 
 
-def test_default_model_says_that_it_is_a_test_model():
-    with pytest.warns(UserWarning, match="test model"):
+def test_default_model_is_embedded_and_a_test_model_says_so():
+    is_test_model = DEFAULT_MODEL.startswith("test-")
+    with pytest.warns(UserWarning, match="test model") if is_test_model else nullcontext():
         elmo = elmokit.load()
+    assert elmo.source == DEFAULT_MODEL
     assert elmo.encode("I ate an apple .").shape == (5, elmo.dim)

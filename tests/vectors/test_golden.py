@@ -13,6 +13,7 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.kernels import reference
 from elmokit.kernels.reference import LstmState
 from elmokit.model import bilstm
+from elmokit.model.packing import Packing
 from elmokit.text import chars
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
@@ -159,20 +160,27 @@ def no_sentence_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def embed(self, batch, **options):
         # The marker rows get the vectors of the first and last real word.
-        tokens, packing, lengths = original(self, batch, **options)
+        tokens, _, lengths = original(self, batch, **options)
         first = 0
         for length in lengths:
             tokens[first], tokens[first + length - 1] = 0, 0
             first += length
-        return tokens, packing, lengths
+        return tokens, Packing(lengths, tokens.device), lengths
 
     monkeypatch.setattr(elmokit.Elmo, "embed_tokens", embed)
+
+
+def use_instead_of_run_lstm(monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]) -> None:
+    monkeypatch.setattr(bilstm, "run_lstm", run)
+    monkeypatch.setattr(
+        bilstm, "infers_on_processor", lambda x: False
+    )  # the reference engine alone
 
 
 def clip_only_the_carried_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clip after the output's tanh: run without clips one step at a time, clip between."""
 
-    def run(x, batch_sizes, state, weights, clips, forget_bias):
+    def run(x, batch_sizes, state, weights, clips, forget_bias, turns):
         outputs, ended, start = [], [], 0
         for size in batch_sizes:
             if size < len(state.cells):
@@ -195,7 +203,7 @@ def clip_only_the_carried_cells(monkeypatch: pytest.MonkeyPatch) -> None:
             torch.cat([e.cells for e in ended]), torch.cat([e.output for e in ended])
         )
 
-    monkeypatch.setattr(bilstm, "run_lstm", run)
+    use_instead_of_run_lstm(monkeypatch, run)
 
 
 def residual_on_the_first_layer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +215,7 @@ def residual_on_the_first_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         # Calls come layer by layer, both directions of one after another.
         return (output + x if len(calls) % 4 in (1, 2) else output), state
 
-    monkeypatch.setattr(bilstm, "run_lstm", run)
+    use_instead_of_run_lstm(monkeypatch, run)
 
 
 def carry_the_output_after_the_residual(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +234,7 @@ def carry_the_output_after_the_residual(monkeypatch: pytest.MonkeyPatch) -> None
         last = torch.tensor([ends[row] for row in sorted(ends)])
         return output, LstmState(state.cells, state.output + x[last])
 
-    monkeypatch.setattr(bilstm, "run_lstm", run)
+    use_instead_of_run_lstm(monkeypatch, run)
 
 
 MISTAKES = [

@@ -27,6 +27,7 @@ from elmokit.cli.options import (
     parse_layers,
 )
 from elmokit.errors import ConfigError
+from elmokit.whole_file import final_place
 
 if TYPE_CHECKING:
     from elmokit.vectors.elmo import Elmo
@@ -36,6 +37,7 @@ EXAMPLES = (
     "elmokit encode corpus.txt -o vectors.h5 --model elmo_weights.hdf5 --layers all",
     "elmokit encode corpus.txt.gz -o sentences.npy --pool mean",
     "elmokit encode rows.parquet -o vectors.parquet --field body --dtype float16",
+    "elmokit encode corpus.txt -o vectors.h5 --precision int8 --word-cache words.safetensors",
     "zcat tokenised.gz | elmokit encode - -o vectors.safetensors --tokens",
 )
 
@@ -65,6 +67,8 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     carry_rows: Annotated[int, AtLeastOne] = 64,
     batch_tokens: Annotated[int, AtLeastOne] = 4096,
     device: Device = "cpu",
+    precision: Literal["float32", "bfloat16", "int8"] = "float32",
+    word_cache: Path | None = None,
 ) -> None:
     """Give every token of a file its vector.
 
@@ -84,6 +88,10 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
             of the block before, as in AllenNLP's elmo command.
         carry_rows: Lines in a block, with --state carry.
         batch_tokens: The most tokens run together.
+        precision: The type of the matrix products on a processor. bfloat16 and int8 are faster
+            where the processor runs them, and less exact.
+        word_cache: A file that keeps the token vectors of words from run to run. Made if it is
+            not there; each model and precision has its own.
     """
     from elmokit.checkpoints.sources import DEFAULT_MODEL
     from elmokit.text.corpus import read_texts
@@ -93,6 +101,8 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         raise UsageError("--sentences splits running text, and with --tokens there is none.")
     if output.exists() and os.path.exists(source) and output.samefile(source):
         raise ConfigError(f"{output}: input and output are the same file")
+    if word_cache is not None:
+        final_place(word_cache)  # a place that cannot be written to is named at once
     choice = parse_layers(layers)
     # Both look at their paths at once, before the model takes its time.
     texts: Iterable[str | list[str]] = read_texts(source, field=field)
@@ -101,7 +111,9 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     )
     if sentences:
         texts = _split(texts)
-    elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device)
+    elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device, precision=precision)
+    if word_cache is not None and word_cache.exists():
+        elmo.load_words(word_cache)
     start = time.perf_counter()
     with writer:
         counts = write_vectors(
@@ -114,6 +126,8 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
             state=state,
             batch_tokens=batch_tokens,
         )
+    if word_cache is not None:
+        elmo.save_words(word_cache)
     seconds = time.perf_counter() - start
     print(
         f"{counts.sentences} sentences, {counts.tokens} tokens in {seconds:.1f} s: {output}",

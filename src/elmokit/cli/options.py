@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter, validators
 
@@ -57,11 +57,20 @@ class UsageError(Exception):
     """The options contradict each other; the command ends with exit code 2."""
 
 
-def load_model(model: str | None, *, tokens: bool, tokenizer: str | None, device: str) -> Elmo:
+def load_model(
+    model: str | None,
+    *,
+    tokens: bool,
+    tokenizer: str | None,
+    device: str,
+    precision: Literal["float32", "bfloat16", "int8"] = "float32",
+) -> Elmo:
     """Load a model as the verbs' common options ask."""
     import elmokit
 
-    return elmokit.load(model, tokenizer="space" if tokens else tokenizer, device=device)
+    return elmokit.load(
+        model, tokenizer="space" if tokens else tokenizer, device=device, precision=precision
+    )
 
 
 def parse_layers(text: str) -> str | int | list[float]:

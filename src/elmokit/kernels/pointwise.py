@@ -52,6 +52,27 @@ def forward(
     memory.copy_(new_cells.tanh().mul_(give_out))
 
 
+def infer(gates: Tensor, cells: Tensor, memory: Tensor, cell_clip: float | None) -> None:
+    """One step forward of which nothing is kept; the forget bias is in the gates already.
+
+    Args:
+        gates: Before their nonlinearities; what is in them afterwards is of no use.
+        cells: (D, B, H), float32; overwritten with the cells after the step.
+        memory: Written: output gate times tanh of the cells, (D, B, H).
+        cell_clip: Bound on the cells.
+    """
+    if gates.is_cuda and TRITON:
+        from elmokit.kernels import pointwise_triton
+
+        pointwise_triton.infer(gates, cells, memory, cell_clip)
+        return
+    take_in, remember, candidate, give_out = gates.chunk(4, dim=-1)  # 4 x (D, B, H)
+    cells.mul_(remember.sigmoid_()).addcmul_(take_in.sigmoid_(), candidate.tanh_())
+    if cell_clip is not None:
+        cells.clamp_(-cell_clip, cell_clip)
+    memory.copy_(cells.tanh().mul_(give_out.sigmoid_()))
+
+
 def backward(
     activations: Tensor,
     cells: Tensor,

@@ -55,6 +55,38 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _infer_kernel(  # type: ignore[no-untyped-def]
+    gates,
+    cells,
+    memory,
+    hidden,
+    rows,
+    stride,
+    cells_stride,
+    memory_stride,
+    clip,
+    clipped: tl.constexpr,
+    block: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * block + tl.arange(0, block)
+    inside = column < hidden
+    direction, number = row // rows, row % rows
+    gate = gates + direction * stride + number * 4 * hidden + column
+    cell = cells + direction * cells_stride + number * hidden + column
+    take_in = tl.sigmoid(tl.load(gate, mask=inside).to(tl.float32))
+    remember = tl.sigmoid(tl.load(gate + hidden, mask=inside).to(tl.float32))
+    candidate = libdevice.tanh(tl.load(gate + 2 * hidden, mask=inside).to(tl.float32))
+    give_out = tl.sigmoid(tl.load(gate + 3 * hidden, mask=inside).to(tl.float32))
+    c = remember * tl.load(cell, mask=inside) + take_in * candidate
+    if clipped:
+        c = tl.minimum(tl.maximum(c, -clip), clip)
+    tl.store(cell, c, mask=inside)
+    place = memory + direction * memory_stride + number * hidden + column
+    tl.store(place, (give_out * libdevice.tanh(c)).to(memory.dtype.element_ty), mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _backward_kernel(  # type: ignore[no-untyped-def]
     activations,
     cells,
@@ -133,6 +165,26 @@ def forward(
             0 if keep is None else keep.stride(0),
             clipped=cell_clip is not None,
             blanks=keep is not None,
+            block=_BLOCK,
+        )
+
+
+def infer(gates: Tensor, cells: Tensor, memory: Tensor, cell_clip: float | None) -> None:
+    """See `elmokit.kernels.pointwise.infer`; all three may be slices whose directions lie apart."""
+    directions, rows, hidden = cells.shape
+    grid = (directions * rows, triton.cdiv(hidden, _BLOCK))
+    with torch.cuda.device(gates.device):
+        _infer_kernel[grid](
+            gates,
+            cells,
+            memory,
+            hidden,
+            rows,
+            gates.stride(0),
+            cells.stride(0),
+            memory.stride(0),
+            cell_clip or 0.0,
+            clipped=cell_clip is not None,
             block=_BLOCK,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,10 +24,30 @@ class LstmWeights(NamedTuple):
 
 
 class LstmState(NamedTuple):
-    """What a layer remembers: one row per sentence, in the packed order."""
+    """What a layer remembers: one row per sentence, in the order in which they begin."""
 
     cells: Tensor  # (B, H)
     output: Tensor  # (B, P)
+
+
+class Turn(NamedTuple):
+    """A step at which some rows pass from one sentence to the next."""
+
+    rows: Tensor
+    """The rows: (n,)."""
+    ended: Tensor
+    """The sentences that they have read: (n,)."""
+    begun: slice
+    """The sentences that they read from this step on."""
+
+
+class Turns(NamedTuple):
+    """How rows pass from sentence to sentence."""
+
+    at: Mapping[int, Turn]
+    """By step; none at the first one."""
+    last: Tensor
+    """The sentence with which each row ends: (b,)."""
 
 
 class Clips(NamedTuple):
@@ -44,31 +64,42 @@ def run_lstm(
     weights: LstmWeights,
     clips: Clips,
     forget_bias: float,
+    turns: Turns | None = None,
 ) -> tuple[Tensor, LstmState]:
     """Run one layer in one direction over a packed batch.
 
     Args:
         x: Inputs of all tokens, step by step: (N, P).
-        batch_sizes: Sentences still running at each step, never rising; they sum to N.
-        state: Where each sentence starts.
+        batch_sizes: Rows still running at each step, never rising; they sum to N.
+        state: Where each sentence starts. The first ones stand at their own rows.
         weights: The layer's matrices.
         clips: The layer's bounds.
         forget_bias: Added to the forget gate.
+        turns: How rows pass from sentence to sentence; left out, each reads one.
 
     Returns:
         The outputs (N, P), and the state of each sentence after its own last token.
     """
-    cells, output = state
+    rows = batch_sizes[0] if batch_sizes else 0
+    turns = turns or Turns({}, torch.arange(rows, device=x.device))
+    cells, output = state.cells[:rows], state.output[:rows]
     outputs: list[Tensor] = []
     # Without gradients the outputs go to their place at once: half the memory.
     place = None if torch.is_grad_enabled() else x.new_empty(len(x), output.shape[1])  # (N, P)
     done = 0
-    ended: list[LstmState] = []  # sentences that are over, shortest first
-    for from_inputs in _steps(x, batch_sizes, weights):
+    numbers: list[Tensor] = []  # the sentences that are over
+    ended: list[LstmState] = []  # and how they ended
+    for step, from_inputs in enumerate(_steps(x, batch_sizes, weights)):
         running = len(from_inputs)
         if running < len(cells):
+            numbers.append(turns.last[running : len(cells)])
             ended.append(LstmState(cells[running:], output[running:]))
             cells, output = cells[:running], output[:running]
+        if (turn := turns.at.get(step)) is not None:
+            numbers.append(turn.ended)
+            ended.append(LstmState(cells[turn.rows], output[turn.rows]))
+            cells = cells.index_copy(0, turn.rows, state.cells[turn.begun])
+            output = output.index_copy(0, turn.rows, state.output[turn.begun])
         gates = from_inputs + F.linear(output, weights.state)  # (b, 4H)
         take_in, keep, candidate, give_out = gates.chunk(4, dim=1)  # 4 x (b, H)
         cells = torch.sigmoid(keep + forget_bias) * cells + torch.sigmoid(take_in) * torch.tanh(
@@ -86,9 +117,13 @@ def run_lstm(
         else:
             place[done : done + running] = output
             done += running
+    numbers.append(turns.last[: len(cells)])
     ended.append(LstmState(cells, output))
-    ended.reverse()
-    final = LstmState(torch.cat([e.cells for e in ended]), torch.cat([e.output for e in ended]))
+    in_order = torch.argsort(torch.cat(numbers))
+    final = LstmState(
+        torch.cat([e.cells for e in ended])[in_order],
+        torch.cat([e.output for e in ended])[in_order],
+    )
     return torch.cat(outputs) if place is None else place, final
 
 

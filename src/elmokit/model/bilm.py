@@ -9,11 +9,26 @@ from torch import Tensor, nn
 
 from elmokit.config import ModelConfig
 from elmokit.errors import CheckpointError
-from elmokit.model.bilstm import BiLstm, LayerOutput, LayerState
+from elmokit.kernels.processor import prepare
+from elmokit.kernels.products import Precision
+from elmokit.kernels.side_by_side import side_by_side, two_lanes
+from elmokit.model.bilstm import BiLstm, LayerOutput, LayerState, LstmLayer
+from elmokit.model.packed_linear import PackedLinear
 from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.model.softmax import WordSoftmax
 from elmokit.model.token_encoder import TokenEncoder
+
+__all__ = [
+    "BiLM",
+    "Precision",
+    "build",
+    "check_weights",
+    "prepare",
+    "side_by_side",
+    "tensor_shapes",
+    "two_lanes",
+]
 
 
 class BiLM(nn.Module):
@@ -22,6 +37,7 @@ class BiLM(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.precision: Precision = "float32"
         self.encoder = TokenEncoder(config)
         self.lstm = BiLstm(config.lstm)
         self.softmax = WordSoftmax(config) if config.softmax else None
@@ -34,6 +50,19 @@ class BiLM(nn.Module):
     def device(self) -> torch.device:
         """Where the weights live."""
         return next(self.parameters()).device
+
+    def set_precision(self, precision: Precision) -> None:
+        """Choose the type of the matrix products in inference on a processor; see `prepare`."""
+        self.precision = precision
+        for module in self.modules():
+            if isinstance(module, LstmLayer | PackedLinear):
+                module.precision = precision
+
+    def forget_packed(self) -> None:
+        """Let go of packed weights: after the weights were changed behind torch's back."""
+        for module in self.modules():
+            if isinstance(module, LstmLayer | PackedLinear):
+                module.forget_packed()
 
     def zero_states(self, rows: int) -> list[LayerState]:
         """A blank memory of every LSTM layer for a batch of so many sentences."""

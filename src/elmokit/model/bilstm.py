@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,12 @@ from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
 from elmokit.kernels import Clips, LstmState, LstmWeights, run_lstm
+from elmokit.kernels.packed_once import PackedOnce, infers_on_processor
+from elmokit.kernels.products import Precision
+from elmokit.kernels.side_by_side import side_by_side
+from elmokit.kernels.slots import PackedWeights, run_slots
+from elmokit.kernels.stacked import StackedWeights, run_stacked
+from elmokit.kernels.word_products import Words
 from elmokit.model.packing import Packing
 
 __all__ = ["BiLstm", "LayerOutput", "LayerState", "LstmLayer", "LstmState"]
@@ -42,9 +49,25 @@ class LstmLayer(nn.Module):
             nn.Parameter(torch.empty(config.width, config.cells)) if config.projection else None
         )
 
+        self.precision: Precision = "float32"
+        self._packed = PackedOnce[PackedWeights]()
+
     def weights(self) -> LstmWeights:
         """What the engine needs."""
         return LstmWeights(self.input_weight, self.state_weight, self.bias, self.projection)
+
+    def packed(self, forget_bias: float) -> PackedWeights:
+        """The same for the engine of inference."""
+        weights = self.weights()
+        return self._packed.get(
+            weights,
+            f"{self.precision} {forget_bias}",
+            lambda: PackedWeights(weights, forget_bias, self.precision),
+        )
+
+    def forget_packed(self) -> None:
+        """Let go of the packed weights."""
+        self._packed.forget()
 
 
 class BiLstm(nn.Module):
@@ -56,6 +79,7 @@ class BiLstm(nn.Module):
         for direction in config.directions:
             stack = nn.ModuleList(LstmLayer(config) for _ in range(config.layers))
             self.add_module(f"{direction}_stack", stack)
+        self._stacked = [PackedOnce[StackedWeights]() for _ in range(config.layers)]
 
     def zero_state(self, rows: int) -> LayerState:
         """A blank memory for a batch of so many sentences."""
@@ -65,10 +89,10 @@ class BiLstm(nn.Module):
         )
         return dict.fromkeys(self.config.directions, blank)
 
-    def _weights(self, direction: str, number: int) -> LstmWeights:
+    def _layer(self, direction: str, number: int) -> LstmLayer:
         layer = self.get_submodule(f"{direction}_stack.{number}")
         assert isinstance(layer, LstmLayer)
-        return layer.weights()
+        return layer
 
     def layers(
         self, x: Tensor, packing: Packing, states: list[LayerState]
@@ -83,27 +107,108 @@ class BiLstm(nn.Module):
         Yields:
             The output of each LSTM layer; what is not asked for is not computed.
         """
-        clips = Clips(self.config.cell_clip, self.config.projection_clip)
+        if infers_on_processor(x):
+            yield from self._fast_layers(x, packing, states)
+            return
+        if x.is_cuda and not torch.is_grad_enabled():
+            yield from self._gpu_layers(x, packing, states)
+            return
         inputs = {name: packing.pack(x, name) for name in self.config.directions}  # (N, P)
         del x  # on a long document every copy is felt
         for number, start in enumerate(states):
-            final: dict[str, LstmState] = {}
+            ends: dict[str, LstmState] = {}
             for name in self.config.directions:
-                weights = self._weights(name, number)
-                packed_start = LstmState(*(packing.sort(rows) for rows in start[name]))
-                output, end = run_lstm(
+                output, ends[name] = run_lstm(
                     inputs[name],
                     packing.batch_sizes,
-                    packed_start,
-                    weights,
-                    clips,
+                    LstmState(*map(packing.sort, start[name])),
+                    self._layer(name, number).weights(),
+                    self._clips,
                     self.config.forget_bias,
+                    packing.turns,
                 )  # (N, P)
-                # The carried state is the output before the residual is added, and the first
-                # layer never has one.
-                inputs[name] = output + inputs[name] if self.config.residual and number else output
-                final[name] = LstmState(*(packing.restore(rows) for rows in end))
+                inputs[name] = self._next_inputs(number, inputs[name], output)
             # Not bound to a name: while the next layer runs, nobody may hold this one's vectors.
-            yield LayerOutput(
-                tuple(packing.unpack(inputs[name], name) for name in self.config.directions), final
+            yield self._layer_output(packing, inputs, ends)
+
+    def _fast_layers(
+        self, x: Tensor, packing: Packing, states: list[LayerState]
+    ) -> Iterator[LayerOutput]:
+        """The same by the engine of inference, both directions side by side."""
+        inputs: dict[str, Tensor | Words] = {}
+        for name in self.config.directions:
+            if packing.words is None:
+                inputs[name] = packing.pack(x, name)  # (N, P)
+            else:
+                names, vectors, places = packing.words
+                inputs[name] = Words(names, vectors, packing.pack(places, name))
+        del x  # on a long document every copy is felt
+        for number, start in enumerate(states):
+            results = side_by_side(
+                [
+                    partial(
+                        run_slots,
+                        inputs[name],
+                        packing.batch_sizes,
+                        LstmState(*map(packing.sort, start[name])),
+                        self._layer(name, number).packed(self.config.forget_bias),
+                        self._clips,
+                        packing.turns,
+                    )
+                    for name in self.config.directions
+                ]
             )
+            ends: dict[str, LstmState] = {}
+            outputs: dict[str, Tensor] = {}
+            for name in self.config.directions:
+                output, ends[name] = results.pop(0)
+                outputs[name] = self._next_inputs(number, inputs.pop(name), output)
+            yield self._layer_output(packing, outputs, ends)
+            inputs.update(outputs)
+
+    def _gpu_layers(
+        self, x: Tensor, packing: Packing, states: list[LayerState]
+    ) -> Iterator[LayerOutput]:
+        """The same on a GPU, both directions in one product."""
+        names = self.config.directions
+        half = self._layer(names[0], 0).precision == "bfloat16"
+        dtype = torch.bfloat16 if half else torch.float32
+        inputs = torch.stack([packing.pack(x.to(dtype), name) for name in names])  # (D, N, P)
+        del x
+        for number, start in enumerate(states):
+            layers = [self._layer(name, number).weights() for name in names]
+            weights = self._stacked[number].get(
+                tuple(tensor for layer in layers for tensor in layer),
+                f"{dtype}",
+                partial(StackedWeights, layers, self.config.forget_bias, dtype),
+            )
+            begin = [LstmState(*map(packing.sort, start[name])) for name in names]
+            output, ends = run_stacked(inputs, packing.batch_sizes, begin, weights, self._clips)
+            inputs = self._next_inputs(number, inputs, output)
+            yield self._layer_output(
+                packing,
+                dict(zip(names, inputs.float(), strict=True)),
+                dict(zip(names, ends, strict=True)),
+            )
+
+    @property
+    def _clips(self) -> Clips:
+        return Clips(self.config.cell_clip, self.config.projection_clip)
+
+    def _next_inputs(self, number: int, x: Tensor | Words, output: Tensor) -> Tensor:
+        """What the next layer reads: (N, P).
+
+        The carried state is the output before the residual is added, and the first layer never
+        has one.
+        """
+        if self.config.residual and number:
+            assert isinstance(x, Tensor)
+            return output + x
+        return output
+
+    def _layer_output(
+        self, packing: Packing, outputs: Mapping[str, Tensor], ends: Mapping[str, LstmState]
+    ) -> LayerOutput:
+        halves = tuple(packing.unpack(outputs[name], name) for name in self.config.directions)
+        state = {name: LstmState(*map(packing.restore, end)) for name, end in ends.items()}
+        return LayerOutput(halves, state)

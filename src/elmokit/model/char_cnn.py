@@ -7,23 +7,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharacterConfig
+from elmokit.kernels.packed_once import infers_on_processor
 from elmokit.kernels.pointwise import TRITON
+from elmokit.model.packed_linear import PackedLinear
+
+FILTER_WORDS = 64
+"""Words whose filters run together in inference on a processor."""
 
 
-class Highway(nn.Module):
+class Highway(PackedLinear):
     """y = g · relu(A x + a) + (1 - g) · x with g = sigmoid(B x + b).
 
     One matrix holds both: its first F rows are A, its last F rows are B.
     """
 
     def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(2 * width, width))
-        self.bias = nn.Parameter(torch.empty(2 * width))
+        super().__init__(width, 2 * width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, F) to (N, F)."""
-        transformed, gate = F.linear(x, self.weight, self.bias).chunk(2, dim=1)  # 2 x (N, F)
+        transformed, gate = self.linear(x).chunk(2, dim=1)  # 2 x (N, F)
         return torch.lerp(x, torch.relu(transformed), torch.sigmoid(gate))  # (N, F)
 
 
@@ -44,7 +47,11 @@ class Filter(nn.Module):
         count, dim, width = self.weight.shape
         windows = characters.unfold(1, width, 1).transpose(2, 3)  # (N, C - width + 1, width, E)
         matrix = self.weight.transpose(1, 2).reshape(count, width * dim)
-        responses = F.linear(windows.flatten(2), matrix, self.bias)  # (N, positions, n)
+        rows = windows.flatten(2)  # (N, positions, width * E)
+        if not rows.is_cuda:
+            # Windows overlap in memory; the processor's product would copy them word by word.
+            rows = rows.contiguous()
+        responses = F.linear(rows, matrix, self.bias)  # (N, positions, n)
         if torch.is_grad_enabled():
             # Its gradient goes to one place, which is half the work of amax's.
             return responses.max(dim=1).values
@@ -67,13 +74,19 @@ class CharacterCnn(nn.Module):
         """Read the spelling of each word."""
         if ids.is_cuda and TRITON and torch.is_autocast_enabled("cuda"):
             x = self._fused_maxima(ids)  # (N, F)
+        elif infers_on_processor(self.embedding):
+            # In small groups the responses stay in the processor's cache.
+            x = torch.cat([self._maxima(some) for some in ids.split(FILTER_WORDS)])  # (N, F)
         else:
-            characters = self._look_up(ids)  # (N, C, E)
-            x = torch.cat([filters(characters) for filters in self.filters], dim=1)  # (N, F)
+            x = self._maxima(ids)  # (N, F)
         x = self._activation(x)
         for highway in self.highways:
             x = highway(x)
         return x
+
+    def _maxima(self, ids: Tensor) -> Tensor:
+        characters = self._look_up(ids)  # (N, C, E)
+        return torch.cat([filters(characters) for filters in self.filters], dim=1)  # (N, F)
 
     def _fused_maxima(self, ids: Tensor) -> Tensor:
         from elmokit.kernels.filters_triton import filter_maxima

@@ -29,10 +29,16 @@ def random_model(config: ModelConfig, seed: int) -> BiLM:
     return model.eval().requires_grad_(False)
 
 
+def initialise(module: nn.Module, config: ModelConfig) -> None:
+    """Give one module of a model starting weights, by torch's own random state."""
+    with torch.no_grad():
+        _Draw(config, None).initialise(module)
+
+
 class _Draw:
     """One rule per kind of module; modules that only hold others have none."""
 
-    def __init__(self, config: ModelConfig, generator: torch.Generator) -> None:
+    def __init__(self, config: ModelConfig, generator: torch.Generator | None) -> None:
         self._config = config
         self._generator = generator
         self._rules: dict[type[nn.Module], Callable[[Any], None]] = {

@@ -1,16 +1,34 @@
 """Where each token of a batch stands, sentence by sentence and step by step.
 
 Outside the LSTM a batch is *flat*: the sentences' tokens one after another, no padding, with a
-list of lengths. Inside it is *packed*: all first tokens, then all second tokens, and so on,
-longest sentence first. A `Packing` knows the way between the two for both directions.
+list of lengths. Inside it is *packed*: all rows' first tokens, then all second tokens, and so on,
+longest row first. A row reads one sentence, or, when there are fewer rows than sentences, several
+in a row: one that ends hands its row to the next, so that all rows stay busy to the end. A
+`Packing` knows the way between the two orders for both directions.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from elmokit.kernels import Turn, Turns
+
+
+class BatchWords(NamedTuple):
+    """Which tokens of a flat batch are the same word."""
+
+    names: Sequence[int]
+    """A number for each distinct word that never stands for another vector."""
+    vectors: Tensor
+    """Their token vectors: (words, P)."""
+    places: Tensor
+    """The distinct word at each token: (N,)."""
 
 
 class Packing:
@@ -19,24 +37,44 @@ class Packing:
     Args:
         lengths: Tokens of each sentence, at least one each.
         device: Where the index tensors shall live.
+        rows: The most rows that run side by side; left out, every sentence has its own.
+        words: Which tokens are the same word, where that is known.
     """
 
-    def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
-        size = torch.tensor(lengths, dtype=torch.long)  # (B,)
-        order = torch.argsort(size, descending=True, stable=True)
-        steps = torch.arange(int(size.max()) if len(size) else 0)  # (T,)
-        sorted_size = size[order]
-        running = steps[:, None] < sorted_size[None, :]  # (T, B)
-        first = torch.cumsum(size, 0) - size  # where each sentence starts in the flat batch
-        forward = first[order][None, :] + steps[:, None]  # (T, B)
-        backward = first[order][None, :] + sorted_size[None, :] - 1 - steps[:, None]
-        self.batch_sizes: list[int] = running.sum(dim=1).tolist()
-        self._order = order.to(device)
-        self._packed = {
-            "forward": forward[running].to(device),
-            "backward": backward[running].to(device),
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        device: torch.device,
+        *,
+        rows: int | None = None,
+        words: BatchWords | None = None,
+    ) -> None:
+        self.words = words
+        size = np.asarray(lengths, dtype=np.int64)  # (B,)
+        row, begin = _assign(size, rows)  # each sentence's row, and the step at which it begins
+        # Sentences in the order in which they begin: the first ones stand at their own row.
+        order = np.lexsort((row, begin))
+        row_length = np.zeros(int(row.max()) + 1 if len(row) else 0, dtype=np.int64)
+        np.add.at(row_length, row, size)
+        steps = int(row_length[0]) if len(row_length) else 0
+        # Rows only get fewer, so those that run at a step are always the first ones.
+        running = np.searchsorted(-row_length, -np.arange(steps), side="left")  # (T,)
+        first_of_step = np.cumsum(running) - running
+        self.batch_sizes: list[int] = running.tolist()
+        self.turns = _turns(row[order], begin[order], len(row_length), device)
+        self._order = to_device(order, device)
+        sentence = np.repeat(np.arange(len(size)), size)  # (N,)
+        first = np.cumsum(size) - size  # where each sentence starts in the flat batch
+        step = np.arange(len(sentence)) - first[sentence]
+        places = {
+            "forward": begin[sentence] + step,
+            "backward": begin[sentence] + size[sentence] - 1 - step,
         }
-        self._flat = {name: _inverse(index) for name, index in self._packed.items()}
+        self._flat = {
+            name: to_device(first_of_step[at] + row[sentence], device)
+            for name, at in places.items()
+        }
+        self._packed = {name: _inverse(index) for name, index in self._flat.items()}
 
     def pack(self, flat: Tensor, direction: str) -> Tensor:
         """Flat (N, ...) to packed, in the direction's reading order."""
@@ -47,12 +85,67 @@ class Packing:
         return packed.index_select(0, self._flat[direction])
 
     def sort(self, rows: Tensor) -> Tensor:
-        """Rows in the batch's own order (B, ...) to packed order."""
+        """One row per sentence, from the batch's own order to the order in which they begin."""
         return rows.index_select(0, self._order)
 
     def restore(self, rows: Tensor) -> Tensor:
-        """Rows in packed order (B, ...) to the batch's own order."""
+        """One row per sentence, back to the batch's own order."""
         return rows.index_select(0, _inverse(self._order))
+
+
+Places = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+def _assign(size: Places, rows: int | None) -> tuple[Places, Places]:
+    """The row of each sentence, longest rows first, and the step at which it begins there.
+
+    Longest sentences first, each to the row that is free soonest: rows end at about the same
+    time.
+    """
+    by_length = np.argsort(-size, kind="stable")
+    count = len(size) if rows is None else min(rows, len(size))
+    row, begin = np.empty_like(size), np.zeros_like(size)
+    if count == len(size):
+        row[by_length] = np.arange(count)
+        return row, begin
+    free = [(0, number) for number in range(count)]
+    for sentence in by_length.tolist():
+        at, number = free[0]
+        row[sentence], begin[sentence] = number, at
+        heapq.heapreplace(free, (at + int(size[sentence]), number))
+    rank = np.empty(count, dtype=np.int64)
+    rank[[number for _, number in sorted(free, key=lambda item: (-item[0], item[1]))]] = np.arange(
+        count
+    )
+    return rank[row], begin
+
+
+def _turns(row: Places, begin: Places, rows: int, device: torch.device) -> Turns:
+    """When rows pass from one sentence to the next; sentences in the order of their begin."""
+    holder = np.arange(rows)  # which sentence each row reads
+    at: dict[int, Turn] = {}
+    first = rows
+    while first < len(row):
+        stop = int(np.searchsorted(begin, begin[first], side="right"))
+        changed = row[first:stop]
+        at[int(begin[first])] = Turn(
+            torch.from_numpy(changed.copy()).to(device),
+            torch.from_numpy(holder[changed]).to(device),
+            slice(first, stop),
+        )
+        holder[changed] = np.arange(first, stop)
+        first = stop
+    return Turns(at, to_device(holder, device))
+
+
+def to_device(
+    array: np.ndarray[tuple[int, ...], np.dtype[np.int64]], device: torch.device
+) -> Tensor:
+    """An array as a tensor; to a GPU it travels while the host goes on."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def _inverse(permutation: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from elmokit.config import ModelConfig
 from elmokit.model.char_cnn import CharacterCnn
+from elmokit.model.packed_linear import PackedLinear
 from elmokit.text.inputs import WordInputs
 
 
@@ -25,17 +26,12 @@ class WordTable(nn.Module):
         return F.embedding(ids, self.embedding)
 
 
-class Projection(nn.Module):
+class Projection(PackedLinear):
     """A matrix and a bias."""
-
-    def __init__(self, width_in: int, width_out: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(width_out, width_in))
-        self.bias = nn.Parameter(torch.empty(width_out))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, in) to (N, out)."""
-        return F.linear(x, self.weight, self.bias)
+        return self.linear(x)
 
 
 class TokenEncoder(nn.Module):

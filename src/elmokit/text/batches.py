@@ -39,6 +39,7 @@ def run_in_batches(
     length: Callable[[Item], int],
     run: Callable[[list[Item]], Sequence[Result]],
     budget: int,
+    ahead: int = WINDOW_BATCHES,
 ) -> Iterator[Result]:
     """Send a stream through `run` batch by batch and yield the results in the stream's order.
 
@@ -49,11 +50,12 @@ def run_in_batches(
         length: Tokens of one item.
         run: Gives one result per item of a batch.
         budget: The most tokens in a batch.
+        ahead: How many batches' worth of items are read at a time.
 
     Yields:
         One result per item.
     """
-    for window in _windows(items, length, WINDOW_BATCHES * budget):
+    for window in _windows(items, length, ahead * budget):
         results: dict[int, Result] = {}
         for batch in cut_batches([length(item) for item in window], budget):
             results.update(zip(batch, run([window[i] for i in batch]), strict=True))

@@ -65,18 +65,9 @@ def read_texts(source: str | os.PathLike[str], *, field: str = "text") -> Iterat
         DataError: at once if there is no such file; while reading, if a line cannot be read.
         MissingExtraError: for .zst and .parquet without the packages of the extra ``data``.
     """
-    name = os.fspath(source)
+    name, ending, packing = _file(source)
     if name == "-":
         return _read_lines("-", "")
-    if os.path.isdir(name):
-        raise DataError(f"{name} is a folder. Give a file in it.")
-    if not os.path.exists(name):
-        raise DataError(f"no such file: {name}. Check the path; '-' reads standard input.")
-
-    stem, ending = os.path.splitext(name.lower())
-    packing = ""
-    if ending in _MAGIC:
-        packing, ending = ending, os.path.splitext(stem)[1]
     if ending == ".parquet":
         if packing:
             raise DataError(
@@ -89,6 +80,36 @@ def read_texts(source: str | os.PathLike[str], *, field: str = "text") -> Iterat
     if ending in (".csv", ".tsv"):
         return _read_csv(name, packing, field, delimiter="," if ending == ".csv" else "\t")
     return _read_lines(name, packing)
+
+
+def numbered_lines(source: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Read a text file as lines with their 1-based numbers and their line ends.
+
+    Packed files, the byte order mark and errors are treated as `read_texts` does.
+
+    Args:
+        source: a path, or ``"-"`` for standard input.
+
+    Raises:
+        DataError: at once if there is no such file; while reading, if a line cannot be read.
+    """
+    name, _, packing = _file(source)
+    return _numbered_lines(name, packing)
+
+
+def _file(source: str | os.PathLike[str]) -> tuple[str, str, str]:
+    """Name, ending and ending of the packing (``.gz``) of a file that must be there."""
+    name = os.fspath(source)
+    if name == "-":
+        return name, "", ""
+    if os.path.isdir(name):
+        raise DataError(f"{name} is a folder. Give a file in it.")
+    if not os.path.exists(name):
+        raise DataError(f"no such file: {name}. Check the path; '-' reads standard input.")
+    stem, ending = os.path.splitext(name.lower())
+    if ending in _MAGIC:
+        return name, os.path.splitext(stem)[1], ending
+    return name, ending, ""
 
 
 def _read_lines(name: str, packing: str) -> Iterator[Text]:

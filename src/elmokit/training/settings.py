@@ -199,7 +199,7 @@ PRESETS: dict[str, PretrainConfig] = {
     ),
     "original": PretrainConfig(
         model=_for_running_text(published_shape("original")),
-        data=DataConfig(vocabulary=793_471, rows=1024, unroll=20),
+        data=DataConfig(vocabulary=793_471, rows=2048, unroll=20),
         optimiser=OptimiserConfig(rate=1e-3, warmup=1_000),
         run=RunConfig(max_steps=100_000, precision="bfloat16"),
     ),

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from elmokit.checkpoints import bilm_hdf5, native
+from elmokit.checkpoints import bilm_hdf5, exports, native
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.exports import Format
+from elmokit.checkpoints.native import Storage
 from elmokit.config import ModelConfig
 from elmokit.errors import CheckpointError, ConfigError, DataError
-from elmokit.model.bilm import build
+from elmokit.model.bilm import Precision, build, two_lanes
 from elmokit.model.bilstm import LayerState
 from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
-from elmokit.text.batches import run_in_batches
+from elmokit.text.batches import WINDOW_BATCHES, run_in_batches
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer
 from elmokit.vectors import scoring
+from elmokit.vectors.devices import check_device
+from elmokit.vectors.first_stage import FirstStage
 from elmokit.vectors.generation import generate
 from elmokit.vectors.layers import LayerChoice, Layers, choose_layers
 from elmokit.vectors.pooling import Pool, check_pool, pool_tokens
 from elmokit.vectors.states import STATES, CarriedState, State, repeat_row
 from elmokit.vectors.substitutes import Substitute, substitutes
-from elmokit.vectors.word_cache import DEFAULT_WORDS, WordCache
+from elmokit.vectors.word_cache import DEFAULT_WORDS
 
 Sentence = str | Sequence[str]
 """A sentence as text, which is tokenised, or as its tokens."""
@@ -46,6 +50,8 @@ class Elmo:
         tokenizer: Name of a tokeniser that replaces the model's own.
         device: Where to run.
         cache_words: The most words whose token vectors are kept between calls.
+        precision: The type of the matrix products: ``"float32"``, or, less exact and faster,
+            ``"bfloat16"`` or, on a processor, ``"int8"``. The weights themselves stay as they are.
     """
 
     def __init__(
@@ -55,12 +61,13 @@ class Elmo:
         tokenizer: str | None = None,
         device: str | torch.device = "cpu",
         cache_words: int = DEFAULT_WORDS,
+        precision: Precision = "float32",
     ) -> None:
         config = checkpoint.config
         if tokenizer is not None:
             config = replace(config, text=replace(config.text, tokenizer=tokenizer))
             checkpoint = replace(checkpoint, config=config)
-        device = check_device(device)
+        device = check_device(device, precision)
         softmax, vocabulary = config.softmax, checkpoint.vocabulary
         if softmax is not None and vocabulary is not None and len(vocabulary) != softmax.words:
             raise CheckpointError(
@@ -72,7 +79,8 @@ class Elmo:
         self._checkpoint = checkpoint
         self._inputs = InputBuilder(config, vocabulary, checkpoint.symbols)
         self.bilm = build(config, checkpoint.weights, checkpoint.source).to(device)
-        self._cache = WordCache(self._encode_words, cache_words)
+        self.bilm.set_precision(precision)
+        self._first = FirstStage(self.bilm, checkpoint, self._inputs, cache_words)
         self._carried = CarriedState(self.bilm)
         self._warm: list[LayerState] | None = None
 
@@ -119,13 +127,14 @@ class Elmo:
 
     def to(self, device: str | torch.device) -> Elmo:
         """Move the model; caches and carried state start anew."""
-        self.bilm.to(check_device(device))
+        self.bilm.to(check_device(device, self.bilm.precision))
         self.forget()
         return self
 
     def forget(self) -> None:
         """Drop everything computed from the weights: call it after they were changed or moved."""
-        self._cache.clear()
+        self._first.cache.clear()
+        self.bilm.forget_packed()
         self._warm = None
         self.reset_state()
 
@@ -208,7 +217,9 @@ class Elmo:
         if state == "carry":
             whole = list(tokens)
             return iter(run(whole) if whole else [])
-        return run_in_batches(tokens, lambda words: len(words) + 2, run, batch_tokens)
+        # A processor's rows stay busy whatever the lengths; a GPU wants similar ones together.
+        ahead = 1 if self.device.type == "cpu" else WINDOW_BATCHES
+        return run_in_batches(tokens, lambda words: len(words) + 2, run, batch_tokens, ahead)
 
     def score(self, sentences: str | Iterable[Sentence]) -> Any:
         """Log-probabilities of every word, from the left and from the right.
@@ -269,16 +280,29 @@ class Elmo:
             raise CheckpointError(
                 f"{path}: {len(table)} token vectors for {len(self.vocabulary)} words"
             )
-        self._cache.fix(self.vocabulary.words, torch.from_numpy(table).to(self.device))
+        self._first.cache.fix(self.vocabulary.words, torch.from_numpy(table).to(self.device))
 
-    def save(self, folder: str | Path) -> None:
-        """Write the model in elmokit's own format: config, safetensors, word lists, card."""
-        native.write(self.checkpoint(), Path(folder))
+    def save_words(self, path: str | Path) -> None:
+        """Write the token vectors of all words kept so far; see `load_words`."""
+        self._first.save_words(Path(path))
 
-    def export(self, path: str | Path, format: Literal["hdf5"] = "hdf5") -> None:
-        """Write the model for other tools: HDF5 weights with ``options.json`` beside them."""
-        _check_choice("format", format, ("hdf5",))
-        bilm_hdf5.write(self.checkpoint(), Path(path))
+    def load_words(self, path: str | Path) -> int:
+        """Take over the words of such a file, at most ``cache_words``; returns how many are kept.
+
+        Raises:
+            DataError: The file is damaged, or of another model or precision.
+        """
+        return self._first.load_words(Path(path))
+
+    def save(self, folder: str | Path, *, storage: Storage = "float32") -> None:
+        """Write the model in elmokit's own format; see `elmokit.checkpoints.native.write`."""
+        native.write(self.checkpoint(), Path(folder), storage)
+
+    def export(
+        self, path: str | Path, format: Format | None = None, *, storage: Storage = "float32"
+    ) -> None:
+        """Write the model for other tools: HDF5 or ONNX; see `elmokit.checkpoints.exports`."""
+        exports.write(self.checkpoint(), Path(path), format, storage)
 
     def checkpoint(self) -> Checkpoint:
         """The model with its present weights, ready to be written."""
@@ -297,26 +321,7 @@ class Elmo:
         Returns:
             The flat batch (N, P), its packing, and each sentence's length with markers.
         """
-        begin, end = self.config.text.begin, self.config.text.end
-        flat = list(chain.from_iterable((begin, *tokens, end) for tokens in batch))
-        lengths = [len(tokens) + 2 for tokens in batch]
-        distinct = {word: i for i, word in enumerate(dict.fromkeys(flat))}
-        words = list(distinct)
-        vectors = self._cache.vectors(words) if use_cache else self._encode_words(words)
-        places = torch.tensor([distinct[word] for word in flat], device=self.device)
-        return vectors.index_select(0, places), Packing(lengths, self.device), lengths
-
-    def _encode_words(self, words: Sequence[str]) -> Tensor:
-        # Words of similar length share a pass through the CNN, so that short ones need few
-        # columns.
-        order = sorted(range(len(words)), key=lambda i: len(words[i]))
-        pieces = [
-            self.bilm.encoder(self._inputs([words[i] for i in order[start : start + CNN_BATCH]]))
-            for start in range(0, len(order), CNN_BATCH)
-        ]
-        inverse = torch.empty(len(order), dtype=torch.long)
-        inverse[torch.tensor(order)] = torch.arange(len(order))
-        return torch.cat(pieces).index_select(0, inverse.to(self.device))
+        return self._first(batch, use_cache=use_cache)
 
     def tokens(self, sentence: Sentence, number: int) -> list[str]:
         """The sentence's tokens; `number` names it when it is no sentence."""
@@ -337,7 +342,7 @@ class Elmo:
         output: Literal["numpy", "torch"],
     ) -> list[Any]:
         """One batch through the whole machine."""
-        with torch.no_grad():
+        with torch.no_grad(), two_lanes() if self.device.type == "cpu" else nullcontext():
             tokens, packing, lengths = self.embed_tokens(batch)
             outputs = self.bilm.layers(tokens, packing, self._start(state, len(batch)))
             del tokens  # from here on the layers alone hold what they need
@@ -357,7 +362,9 @@ class Elmo:
             results = [part[..., 1:-1, :] for part in combined.split(lengths, dim=-2)]
             if pool is not None:
                 results = [pool_tokens(part, pool) for part in results]
-            elif len(results) > 1:  # a view would keep the whole batch alive
+            elif len(results) > 1 and not (combined.is_cuda and output == "torch"):
+                # A view would keep the whole batch alive. On a GPU that is cheaper than to start
+                # a copy for every sentence.
                 results = [part.clone() for part in results]
         return [part.cpu().numpy() for part in results] if output == "numpy" else results
 
@@ -370,25 +377,6 @@ class Elmo:
             self.warm_up()
         assert self._warm is not None
         return repeat_row(self._warm, rows)
-
-
-CNN_BATCH = 512
-"""Words that pass the character CNN together, which bounds its memory."""
-
-
-def check_device(device: str | torch.device) -> torch.device:
-    """A device that is there.
-
-    Raises:
-        ConfigError: There is no such device on this machine.
-    """
-    try:
-        found = torch.device(device)
-        torch.empty(1, device=found).cpu()  # fails here if nothing can be computed there
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device={str(device)!r}: cannot be used here ({reason})") from None
-    return found
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:

@@ -83,12 +83,7 @@ class ElmoEmbedding(nn.Module):
             The vectors and their mask.
         """
         batch = [self.elmo.tokens(sentence, i) for i, sentence in enumerate(sentences)]
-        with nullcontext() if self.fine_tune else torch.no_grad():
-            tokens, packing, lengths = self.elmo.embed_tokens(batch, use_cache=not self.fine_tune)
-            states = self.elmo.bilm.zero_states(len(batch))
-            layers = [out.vectors for out in self.elmo.bilm.layers(tokens, packing, states)]
-            inner = _inner_places(lengths, tokens.device)
-            layers = [layer.index_select(0, inner) for layer in layers]  # without markers
+        layers = flat_layers(self.elmo, batch, learn=self.fine_tune)
         sizes = [len(tokens) for tokens in batch]
         static = self._static_vectors(batch)
         vectors = []
@@ -99,8 +94,9 @@ class ElmoEmbedding(nn.Module):
             if self.projection is not None:
                 flat = self.projection(flat)
             vectors.append(pad_sequence(list(flat.split(sizes)), batch_first=True))  # (B, T, D)
-        size = torch.tensor(sizes, device=tokens.device)
-        mask = torch.arange(max(sizes), device=tokens.device)[None, :] < size[:, None]  # (B, T)
+        device = self.elmo.device
+        size = torch.tensor(sizes, device=device)
+        mask = torch.arange(max(sizes), device=device)[None, :] < size[:, None]  # (B, T)
         return Embedded(vectors[0] if len(vectors) == 1 else vectors, mask)
 
     def _static_vectors(self, batch: Sequence[Sequence[str]]) -> Tensor | None:
@@ -116,6 +112,25 @@ class ElmoEmbedding(nn.Module):
             self.elmo.bilm._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.elmo.forget()
         return self
+
+
+def flat_layers(elmo: Elmo, batch: Sequence[Sequence[str]], *, learn: bool) -> list[Tensor]:
+    """Every layer of a batch's tokens, sentence after sentence, without markers.
+
+    Args:
+        elmo: The model.
+        batch: Tokens of each sentence.
+        learn: Whether gradients go through the model.
+
+    Returns:
+        L + 1 tensors (N, 2P).
+    """
+    with nullcontext() if learn else torch.no_grad():
+        tokens, packing, lengths = elmo.embed_tokens(batch, use_cache=not learn)
+        states = elmo.bilm.zero_states(len(batch))
+        inner = _inner_places(lengths, tokens.device)
+        outputs = elmo.bilm.layers(tokens, packing, states)
+        return [out.vectors.index_select(0, inner) for out in outputs]
 
 
 def _inner_places(lengths: Sequence[int], device: torch.device) -> Tensor:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from elmokit.errors import ConfigError
-from elmokit.model.bilstm import BiLstm, LayerState
-from elmokit.model.packing import Packing
+from elmokit.vectors.forward_reader import ForwardReader
 from elmokit.vectors.language_model import LanguageModel
 
 if TYPE_CHECKING:
@@ -55,39 +53,21 @@ def generate(
     may_say = model.is_word().cpu()  # (V,)
     may_say[model.end] = True
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    reader = _ForwardReader(model)
+    reader = ForwardReader(elmo)
     written: list[str] = []
     with torch.no_grad():
-        output = reader.read([elmo.config.text.begin, *elmo.tokens(prompt, 0)])  # (P,)
+        beginning = [elmo.config.text.begin, *elmo.tokens(prompt, 0)]
+        layers, states = reader.read([beginning], reader.blank(1))
         while len(written) < tokens:
             # Drawn on the CPU in double precision, so that devices agree on the text.
-            logp = model.distribution(output).cpu().double()  # (V,)
+            logp = model.distribution(layers[-1][-1]).cpu().double()  # (V,)
             logp = logp.masked_fill(~may_say, -torch.inf)
             chosen = _draw(logp, temperature, top_k, top_p, generator)
             if chosen == model.end:
                 break
             written.append(model.vocabulary.words[chosen])
-            output = reader.read(written[-1:])  # (P,)
+            layers, states = reader.read([written[-1:]], states)
     return written
-
-
-class _ForwardReader:
-    """The forward direction with its memory: each word is read once."""
-
-    def __init__(self, model: LanguageModel) -> None:
-        self._elmo = model.elmo
-        lstm = model.elmo.bilm.lstm
-        with torch.device("meta"):  # no memory: the weights are the model's own
-            self._lstm = BiLstm(replace(lstm.config, backward=False))
-        self._lstm.add_module("forward_stack", lstm.get_submodule("forward_stack"))
-        self._states: list[LayerState] = [self._lstm.zero_state(1)] * lstm.config.layers
-
-    def read(self, words: list[str]) -> Tensor:
-        """Go on by some words; give the top layer's output after the last one: (P,)."""
-        x = self._elmo.embed_tokens([words])[0][1:-1]  # (T, P), without markers
-        layers = list(self._lstm.layers(x, Packing([len(words)], x.device), self._states))
-        self._states = [layer.state for layer in layers]
-        return layers[-1].vectors[-1]  # (P,)
 
 
 def _draw(

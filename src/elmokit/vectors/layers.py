@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from elmokit.errors import ConfigError
 from elmokit.model.scalar_mix import ScalarMix, normalise
+from elmokit.vectors.layer_weights import NO_MIX, layer_weights
 
 Layers = str | int | Sequence[float] | ScalarMix
 """``"all"``, ``"mean"``, ``"top"``, ``"mix"``, a layer's number, weights, or a `ScalarMix`."""
@@ -81,18 +81,9 @@ def choose_layers(layers: Layers, count: int, mixes: Sequence[ScalarMix]) -> Lay
         count: How many layers the model exposes.
         mixes: The mixes stored with the model.
     """
-    if layers == "all":
-        return LayerChoice(count, None)
-    if layers == "mean":
-        return LayerChoice(count, (1.0 / count,) * count)
-    if layers == "top":
-        layers = count - 1
     if layers == "mix":
         if not mixes:
-            raise ConfigError(
-                "layers='mix': no mix is stored with this model; use 'mean', or give a "
-                "ScalarMix or a list of weights"
-            )
+            raise ConfigError(NO_MIX)
         layers = mixes[0]
     if isinstance(layers, ScalarMix):
         if layers.layers != count:
@@ -102,21 +93,7 @@ def choose_layers(layers: Layers, count: int, mixes: Sequence[ScalarMix]) -> Lay
         with torch.no_grad():
             weights = (layers.gamma * layers.shares()).tolist()
         return LayerChoice(count, tuple(weights), layers.layer_norm)
-    if isinstance(layers, int) and not isinstance(layers, bool):
-        if not -count <= layers < count:
-            raise ConfigError(f"layers={layers}: the model has layers 0 to {count - 1}")
-        return LayerChoice(count, tuple(float(i == layers % count) for i in range(count)))
-    if isinstance(layers, Sequence) and not isinstance(layers, str):
-        weights = [float(weight) for weight in layers]
-        if not all(map(math.isfinite, weights)):
-            raise ConfigError(f"layers={list(layers)!r}: the weights must be finite numbers")
-        if len(weights) != count:
-            raise ConfigError(f"layers: {len(weights)} weights given, the model has {count} layers")
-        return LayerChoice(count, tuple(weights))
-    raise ConfigError(
-        f"layers={layers!r}: use 'all', 'mean', 'top', 'mix', a number from 0 to {count - 1}, "
-        "a list of weights or a ScalarMix"
-    )
+    return LayerChoice(count, layer_weights(layers, count))
 
 
 def _normalise_sentences(layer: Tensor, lengths: Sequence[int]) -> Tensor:

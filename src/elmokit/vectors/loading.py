@@ -10,6 +10,7 @@ import torch
 
 from elmokit.checkpoints import bilm_hdf5
 from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
+from elmokit.model.bilm import Precision
 from elmokit.text.vocab import read_vocabulary
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.word_cache import DEFAULT_WORDS
@@ -25,6 +26,7 @@ def load(
     token_vectors: str | Path | None = None,
     device: str | torch.device = "cpu",
     cache_words: int = DEFAULT_WORDS,
+    precision: Precision = "float32",
 ) -> Elmo:
     """Load any published ELMo.
 
@@ -41,9 +43,12 @@ def load(
             instead of the character CNN for these words.
         device: Where to run.
         cache_words: The most words whose token vectors are kept between calls.
+        precision: The type of the matrix products on a processor: ``"float32"``, or, less exact
+            and faster where the processor runs them, ``"bfloat16"`` or ``"int8"``.
 
     Raises:
         CheckpointError: The source cannot be read; the message names the file and the field.
+        ConfigError: The device or the precision cannot be used here.
     """
     if source is None and DEFAULT_MODEL.startswith("test-"):
         warnings.warn(
@@ -60,7 +65,13 @@ def load(
     if extras.vocabulary is not None and checkpoint.config.words is None:
         words = read_vocabulary(extras.vocabulary, checkpoint.config.text)
         checkpoint = replace(checkpoint, vocabulary=words)
-    elmo = Elmo(checkpoint, tokenizer=tokenizer, device=device, cache_words=cache_words)
+    elmo = Elmo(
+        checkpoint,
+        tokenizer=tokenizer,
+        device=device,
+        cache_words=cache_words,
+        precision=precision,
+    )
     if token_vectors is not None:
         elmo.use_token_vectors(Path(token_vectors))
     return elmo

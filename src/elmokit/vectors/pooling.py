@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from elmokit.errors import ConfigError
+
+if TYPE_CHECKING:  # plugins without torch read the names above
+    from torch import Tensor
 
 Pool = Literal["mean", "max"]
 

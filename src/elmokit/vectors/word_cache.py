@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 DEFAULT_WORDS = 32_768
+
+_numbers = itertools.count()
+"""Names of vectors, never given twice."""
 
 
 class WordCache:
@@ -26,6 +30,7 @@ class WordCache:
         self._encode = encode
         self.capacity = capacity
         self._rows: dict[str, int] = {}  # least recently used first
+        self._names: dict[str, int] = {}
         self._table: Tensor | None = None
         self._fixed: Mapping[str, int] = {}
         self._fixed_table: Tensor | None = None
@@ -42,7 +47,39 @@ class WordCache:
     def clear(self) -> None:
         """Forget the words kept so far."""
         self._rows.clear()
+        self._names.clear()
         self._table = None
+
+    def look_up(self, words: Sequence[str]) -> tuple[list[int], Tensor]:
+        """Distinct words' vectors (N, P), and names of them.
+
+        A name is a number that never stands for another vector, so what is computed from the
+        vector may be kept under it.
+        """
+        vectors = self.vectors(words)
+        names = []
+        for word in words:
+            name = self._names.get(word)
+            if name is None:
+                name = next(_numbers)
+                if word in self._rows or word in self._fixed:
+                    self._names[word] = name
+            names.append(name)
+        return names, vectors
+
+    def kept(self) -> tuple[list[str], Tensor]:
+        """The words kept so far, least recently used first, and their vectors (n, P)."""
+        if self._table is None:
+            return [], torch.empty(0, 0)
+        return list(self._rows), self._table[list(self._rows.values())]
+
+    def keep(self, words: Sequence[str], vectors: Tensor) -> int:
+        """Take over words that another cache has kept; returns how many words are kept now."""
+        new = [i for i, word in enumerate(words) if word not in self._rows]
+        new = new[max(0, len(new) - self.capacity) :]  # the most recently used
+        if new:
+            self._keep([words[i] for i in new], vectors[new])
+        return len(self)
 
     def vectors(self, words: Sequence[str]) -> Tensor:
         """Token vectors of distinct words, in order: (N, P)."""
@@ -79,7 +116,9 @@ class WordCache:
         free = list(range(len(self._rows), min(self.capacity, len(self._rows) + len(words))))
         oldest = iter(list(self._rows))
         while len(free) < len(words):
-            free.append(self._rows.pop(next(oldest)))
+            word = next(oldest)
+            free.append(self._rows.pop(word))
+            self._names.pop(word, None)
         self._table[free] = vectors
         self._rows.update(zip(words, free, strict=True))
 

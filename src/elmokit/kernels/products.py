@@ -1,0 +1,172 @@
+"""Matrix products with a fixed matrix, which is packed once in the order the processor reads it.
+
+oneDNN, which comes inside torch, packs and multiplies. A packed matrix of float32 reaches the
+processor's rate at 32 rows already, where an unpacked one reaches half of it. Where oneDNN is
+missing, torch's plain product serves in its place, in float32 alone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from elmokit.errors import ConfigError
+
+Precision = Literal["float32", "bfloat16", "int8"]
+PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
+
+PACKED_FOR = 64
+"""Rows in mind when a matrix is packed; it serves any number of rows, always in the same way, so
+that a row's result does not depend on its neighbours."""
+
+SMALL_MATRIX = 1 << 19
+"""Up to so many numbers a matrix is also kept unpacked, for products with a single row."""
+
+INT8_LEVELS = 127
+INT8_ZERO = 128  # activations are stored without a sign: fast on every processor with int8 products
+TINY = 1e-30  # a row of zeros keeps a scale
+
+
+class Product(Protocol):
+    """x times a packed matrix (n, k)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(b, k) to (b, n), in float32."""
+        ...
+
+    def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """Write the product plus `other` (b, n) or (n,) to `out`."""
+        ...
+
+
+class PlainProduct:
+    """torch's own product, for machines whose torch has no oneDNN."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = matrix.t().contiguous()  # (k, n)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """As `Product` says."""
+        return x @ self._matrix
+
+    def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """As `Product` says."""
+        return torch.addmm(other, x, self._matrix, out=out)
+
+
+class Float32Product:
+    """Packed float32: exact."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = torch.ops.mkldnn._reorder_linear_weight(matrix, PACKED_FOR)
+        self._multiply = torch.ops.mkldnn._linear_pointwise.default
+        # One row against a small matrix is over before oneDNN has looked up what to do.
+        self._plain = matrix.t().contiguous() if matrix.numel() <= SMALL_MATRIX else None  # (k, n)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """As `Product` says."""
+        if self._plain is not None and x.shape[0] == 1:
+            return torch.mm(x, self._plain)
+        product: Tensor = self._multiply(x, self._matrix, None, "none", [], "")
+        return product
+
+    def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """As `Product` says."""
+        if self._plain is not None and x.shape[0] == 1:
+            return torch.addmm(other, x, self._plain, out=out)
+        return torch.add(self._multiply(x, self._matrix, None, "none", [], ""), other, out=out)
+
+
+class Bfloat16Product:
+    """Both sides in bfloat16, summed in float32, the result rounded to bfloat16."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = torch.ops.mkldnn._reorder_linear_weight(matrix.bfloat16(), PACKED_FOR)
+        self._multiply = torch.ops.mkldnn._linear_pointwise.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """As `Product` says."""
+        product: Tensor = self._multiply(x.bfloat16(), self._matrix, None, "none", [], "")
+        return product.float()
+
+    def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """As `Product` says."""
+        product = self._multiply(x.bfloat16(), self._matrix, None, "none", [], "")
+        return out.copy_(product).add_(other)  # faster than one sum of two types
+
+
+class Int8Product:
+    """Both sides in 8 bits, with a scale for each row of x and each row of the matrix."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        largest = matrix.abs().amax(dim=1, keepdim=True).clamp_min_(TINY)  # (n, 1)
+        levels = (matrix * (INT8_LEVELS / largest)).round_().to(torch.int8)  # (n, k)
+        self._matrix = torch.ops.onednn.qlinear_prepack(levels, [PACKED_FOR, matrix.shape[1]])
+        self._scales = largest[:, 0] / INT8_LEVELS**2  # (n,); x's own levels are in it
+        self._zeros = torch.zeros(len(matrix), dtype=torch.int32)
+        self._multiply = torch.ops.onednn.qlinear_pointwise.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """As `Product` says."""
+        product, largest = self._product(x)
+        return product.mul_(largest)
+
+    def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """As `Product` says."""
+        product, largest = self._product(x)
+        return torch.addcmul(other, product, largest, out=out)
+
+    def _product(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The product with each row's largest value taken for 1, and these values: (b, 1)."""
+        largest = x.abs().amax(dim=1, keepdim=True).clamp_min_(TINY)
+        levels = (x * (INT8_LEVELS / largest)).add_(INT8_ZERO).round_().to(torch.uint8)
+        product: Tensor = self._multiply(
+            levels,
+            1.0,
+            INT8_ZERO,
+            self._matrix,
+            self._scales,
+            self._zeros,
+            None,
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
+        )
+        return product, largest
+
+
+def has_onednn() -> bool:
+    """Whether this torch has oneDNN's packed products."""
+    return torch.backends.mkldnn.is_available() and hasattr(
+        torch.ops.mkldnn, "_reorder_linear_weight"
+    )
+
+
+_packed_any = False
+
+
+def packed_any() -> bool:
+    """Whether this process has packed a matrix: oneDNN's settings are fixed from then on."""
+    return _packed_any
+
+
+def pack(matrix: Tensor, precision: Precision) -> Product:
+    """Pack a matrix (n, k).
+
+    Raises:
+        ConfigError: This torch has no products of that precision.
+    """
+    global _packed_any  # noqa: PLW0603 - oneDNN's own settings are as global
+    _packed_any = True
+    if not has_onednn():
+        if precision != "float32":
+            raise ConfigError(f"precision={precision!r}: this torch was built without oneDNN")
+        return PlainProduct(matrix)
+    if precision == "int8":
+        return Int8Product(matrix)
+    return Bfloat16Product(matrix) if precision == "bfloat16" else Float32Product(matrix)

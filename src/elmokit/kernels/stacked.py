@@ -1,0 +1,96 @@
+"""The engine for inference on GPUs: both directions in every product, nothing kept for gradients.
+
+The two directions of a batch have the same lengths, so their steps are one batched product. The
+element-wise half of a step is one kernel where Triton is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from elmokit.kernels import pointwise
+from elmokit.kernels.reference import Clips, LstmState, LstmWeights
+
+AHEAD_TOKENS = 16_384
+"""The input product is taken for about so many tokens at a time, which bounds its memory."""
+
+
+class StackedWeights:
+    """The matrices of one layer, directions in front.
+
+    Args:
+        weights: Of each direction, as the reference engine takes them.
+        forget_bias: Added to the forget gate.
+        dtype: The type of the products.
+    """
+
+    def __init__(
+        self, weights: Sequence[LstmWeights], forget_bias: float, dtype: torch.dtype
+    ) -> None:
+        self.dtype = dtype
+        self.hidden = len(weights[0].bias) // 4
+        self.input = torch.stack([w.input for w in weights]).to(dtype)  # (D, 4H, P)
+        self.state = torch.stack([w.state for w in weights]).to(dtype)  # (D, 4H, P)
+        bias = torch.stack([w.bias for w in weights])  # (D, 4H)
+        bias[:, self.hidden : 2 * self.hidden] += forget_bias
+        self.bias = bias.to(dtype)
+        projections = [w.projection for w in weights if w.projection is not None]
+        self.projection = torch.stack(projections).to(dtype) if projections else None  # (D, P, H)
+
+
+def run_stacked(
+    x: Tensor,
+    batch_sizes: Sequence[int],
+    states: Sequence[LstmState],
+    weights: StackedWeights,
+    clips: Clips,
+) -> tuple[Tensor, list[LstmState]]:
+    """Run one layer in all directions over a packed batch with a row for every sentence.
+
+    Args:
+        x: Inputs of all tokens, step by step, each direction in its own order: (D, N, P).
+        batch_sizes: Rows still running at each step, never rising; they sum to N.
+        states: Where the sentences of each direction start.
+        weights: The layer's matrices.
+        clips: The layer's bounds.
+
+    Returns:
+        The outputs (D, N, P), and for each direction the state of every sentence at its end.
+    """
+    directions, tokens, _ = x.shape
+    cells = torch.stack([state.cells for state in states]).float()  # (D, B, H)
+    before = torch.stack([state.output for state in states]).to(weights.dtype)  # (D, B, P)
+    last = before.clone()  # each sentence's output at its end, filled as the rows run
+    outputs = x.new_empty(directions, tokens, before.shape[-1])
+    memory = x.new_empty(directions, cells.shape[1], weights.hidden)
+    start = stop = 0
+    gates = x
+    for step, running in enumerate(batch_sizes):
+        if start == stop:
+            stop, ahead = start + running, step + 1
+            while ahead < len(batch_sizes) and stop - start + batch_sizes[ahead] <= AHEAD_TOKENS:
+                stop += batch_sizes[ahead]
+                ahead += 1
+            part = x[:, start:stop]
+            gates = torch.baddbmm(weights.bias[:, None], part, weights.input.mT)  # (D, n, 4H)
+            first = start
+        now = gates[:, start - first : start - first + running]
+        now.baddbmm_(before[:, :running], weights.state.mT)  # (D, b, 4H)
+        output = outputs[:, start : start + running]
+        inner = output if weights.projection is None else memory[:, :running]
+        own = cells[:, :running]
+        pointwise.infer(now, own, inner, clips.cells)
+        if weights.projection is not None:
+            torch.bmm(inner, weights.projection.mT, out=output)
+            if clips.projection is not None:
+                output.clamp_(-clips.projection, clips.projection)
+        ended = batch_sizes[step + 1] if step + 1 < len(batch_sizes) else 0
+        if ended < running:
+            last[:, ended:running] = output[:, ended:]
+        before = output
+        start += running
+    ends = [LstmState(c, o.to(torch.float32)) for c, o in zip(cells, last, strict=True)]
+    return outputs, ends

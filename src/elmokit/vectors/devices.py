@@ -1,0 +1,27 @@
+"""Where a model runs, and whether it can run there."""
+
+from __future__ import annotations
+
+import torch
+
+from elmokit.errors import ConfigError
+from elmokit.model.bilm import Precision, prepare
+
+
+def check_device(device: str | torch.device, precision: Precision = "float32") -> torch.device:
+    """A device that is there and runs products of this precision.
+
+    Raises:
+        ConfigError: There is no such device on this machine, or it does not run them.
+    """
+    try:
+        found = torch.device(device)
+        if found.type == "cpu":
+            prepare(precision)
+        elif precision == "int8":
+            raise ConfigError(f"precision='int8': for processors alone; use 'bfloat16' on {found}")
+        torch.empty(1, device=found).cpu()  # fails here if nothing can be computed there
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device={str(device)!r}: cannot be used here ({reason})") from None
+    return found

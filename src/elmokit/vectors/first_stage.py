@@ -1,0 +1,111 @@
+"""The first stage of a model: words to token vectors, each distinct word once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.model.bilm import BiLM, side_by_side
+from elmokit.model.packing import BatchWords, Packing, to_device
+from elmokit.text.inputs import InputBuilder
+from elmokit.vectors import word_file
+from elmokit.vectors.word_cache import WordCache
+
+CNN_BATCH, GPU_CNN_BATCH = 256, 8192
+"""Words that pass the character CNN together, which bounds its memory."""
+
+ROWS = 64
+"""Sentences that a processor reads side by side: enough for full matrix products, few enough for
+its cache."""
+
+
+class FirstStage:
+    """Token vectors of batches, with the sentence markers around.
+
+    Args:
+        bilm: The model.
+        checkpoint: What it was made of.
+        inputs: Makes its ids.
+        cache_words: The most words whose token vectors are kept between calls.
+    """
+
+    def __init__(
+        self, bilm: BiLM, checkpoint: Checkpoint, inputs: InputBuilder, cache_words: int
+    ) -> None:
+        self._bilm = bilm
+        self._checkpoint = checkpoint
+        self._inputs = inputs
+        self.cache = WordCache(self._encode, cache_words)
+
+    def __call__(
+        self, batch: Sequence[Sequence[str]], *, use_cache: bool
+    ) -> tuple[Tensor, Packing, list[int]]:
+        """See `Elmo.embed_tokens`."""
+        begin, end = self._inputs.begin, self._inputs.end
+        flat = list(chain.from_iterable((begin, *tokens, end) for tokens in batch))
+        lengths = [len(tokens) + 2 for tokens in batch]
+        distinct = {word: i for i, word in enumerate(dict.fromkeys(flat))}
+        words = list(distinct)
+        device = self._bilm.device
+        places = to_device(
+            np.fromiter(map(distinct.__getitem__, flat), np.int64, len(flat)), device
+        )
+        if not use_cache:
+            return self._encode(words).index_select(0, places), Packing(lengths, device), lengths
+        names, vectors = self.cache.look_up(words)
+        inference = self._infers_on_processor()
+        packing = Packing(
+            lengths,
+            device,
+            rows=ROWS if inference else None,
+            words=BatchWords(names, vectors, places) if inference else None,
+        )
+        return vectors.index_select(0, places), packing, lengths
+
+    def save_words(self, path: Path) -> None:
+        """See `Elmo.save_words`."""
+        word_file.write(path, self._key(), *self.cache.kept())
+
+    def load_words(self, path: Path) -> int:
+        """See `Elmo.load_words`."""
+        words, vectors = word_file.read(path, self._key(), self._bilm.config.lstm.width)
+        return self.cache.keep(words, vectors.to(self._bilm.device))
+
+    def _key(self) -> str:
+        vocabulary, symbols = self._checkpoint.vocabulary, self._checkpoint.symbols
+        return word_file.model_key(self._bilm, vocabulary, symbols, self._bilm.precision)
+
+    def _encode(self, words: Sequence[str]) -> Tensor:
+        # Words of similar length share a pass through the CNN, so that short ones need few
+        # columns.
+        order = sorted(range(len(words)), key=lambda i: len(words[i]))
+        size = GPU_CNN_BATCH if self._bilm.device.type == "cuda" else CNN_BATCH
+        groups = [order[start : start + size] for start in range(0, len(order), size)]
+
+        def encode(some: list[list[int]]) -> list[Tensor]:
+            return [
+                self._bilm.encoder(self._inputs([words[i] for i in group]))  # (n, P)
+                for group in some
+            ]
+
+        if self._infers_on_processor() and len(groups) > 1:
+            halves = groups[::2], groups[1::2]  # both have short and long words
+            first, second = side_by_side([partial(encode, half) for half in halves])
+            pieces = first + second
+            groups = halves[0] + halves[1]
+        else:
+            pieces = encode(groups)
+        places = torch.tensor([i for group in groups for i in group])
+        inverse = torch.empty_like(places)
+        inverse[places] = torch.arange(len(places))
+        return torch.cat(pieces).index_select(0, inverse.to(self._bilm.device))
+
+    def _infers_on_processor(self) -> bool:
+        return self._bilm.device.type == "cpu" and not torch.is_grad_enabled()
