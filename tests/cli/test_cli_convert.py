@@ -99,3 +99,37 @@ def test_convert_joins_a_softmax(run, tmp_path):
     softmax = elmokit.load(tmp_path / "native").config.softmax
     assert softmax is not None
     assert softmax.words == len(elmo.vocabulary)
+
+
+def test_convert_stores_int8(run, tmp_path, model):
+    for storage in ("float32", "int8"):
+        assert run("convert", model, tmp_path / storage, "--storage", storage).code == 0
+    sizes = [
+        (tmp_path / storage / "model.safetensors").stat().st_size for storage in ("int8", "float32")
+    ]
+    assert sizes[0] < sizes[1] / 2
+    vectors = elmokit.load(tmp_path / "int8").encode(TEXT, layers="all")
+    assert vectors.shape == elmokit.load(model).encode(TEXT, layers="all").shape
+    result = run("convert", model, tmp_path / "weights.hdf5", "--storage", "int8")
+    assert result.code == 1
+    assert "--storage int8" in result.err
+    assert not (tmp_path / "weights.hdf5").exists()
+
+
+def test_convert_keeps_the_most_frequent_words(run, tmp_path):
+    source = "small-en"
+    dest = tmp_path / "fewer"
+    assert run("convert", source, dest, "--words", 500, "--storage", "compact").code == 0
+    whole, fewer = elmokit.load(source), elmokit.load(dest)
+    assert fewer.vocabulary.words == whole.vocabulary.words[:500]
+    np.testing.assert_array_equal(fewer.encode(TEXT), whole.encode(TEXT))
+    found = [word.word for word in fewer.substitutes("the bank of the river", 4, k=20)]
+    assert set(found) <= set(whole.vocabulary.words[:500])
+
+
+@pytest.mark.parametrize(("source", "count"), [("small-en", 3), ("small-en", 10**6), (None, 10)])
+def test_convert_refuses_impossible_numbers_of_words(run, tmp_path, model, source, count):
+    result = run("convert", source or model, tmp_path / "fewer", "--words", count)
+    assert result.code == 1
+    assert "words" in result.err or "softmax" in result.err
+    assert not (tmp_path / "fewer").exists()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from elmokit.config import ModelConfig
+from elmokit.errors import ConfigError
 from elmokit.text.vocab import Vocabulary
 
 
@@ -32,3 +33,26 @@ class Checkpoint:
         """The same model as an encoder only."""
         weights = {k: v for k, v in self.weights.items() if not k.startswith("softmax.")}
         return replace(self, config=replace(self.config, softmax=None), weights=weights)
+
+    def with_words(self, count: int) -> Checkpoint:
+        """The same model with the first so many words of its softmax, which are the most frequent.
+
+        Raises:
+            ConfigError: The model has no plain softmax with a vocabulary of at least as many.
+        """
+        softmax, vocabulary = self.config.softmax, self.vocabulary
+        names = ("softmax.weight", "softmax.bias")
+        if softmax is None or vocabulary is None or any(n not in self.weights for n in names):
+            raise ConfigError(f"{self.source}: has no plain softmax with a vocabulary to shorten")
+        if self.config.words is not None or not 3 < count <= softmax.words:
+            raise ConfigError(
+                f"{self.source}: cannot keep {count} of {softmax.words} words; give more than "
+                "three and not more than there are, and a model that reads characters alone"
+            )
+        shorter = {name: self.weights[name][:count].clone() for name in names}
+        return replace(
+            self,
+            config=replace(self.config, softmax=replace(softmax, words=count)),
+            weights={**self.weights, **shorter},
+            vocabulary=Vocabulary(vocabulary.words[:count], self.config.text),
+        )

@@ -7,6 +7,12 @@
 | ``vocab.txt`` | one word a line, line number = id (when the model has a vocabulary) |
 | ``characters.txt`` | one symbol a line, line number = id (Unicode alphabets) |
 | ``README.md`` | the model card |
+
+Version 1 holds float32 alone. Version 2 (``storage="int8"``) holds matrices of 4,096 numbers and
+more as int8 with one scale a row (`elmokit.checkpoints.int8_rows`), the scales under the matrix's
+name with ``.scale`` behind it; everything else stays float32. Version 3 (``storage="compact"``)
+does the same but for the softmax's matrix, which has 4 bits a number
+(`elmokit.checkpoints.int4_rows`). All are float32 once read.
 """
 
 from __future__ import annotations
@@ -18,11 +24,13 @@ import shutil
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from elmokit import __version__
+from elmokit.checkpoints import int4_rows, int8_rows
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.json_files import read_json
 from elmokit.config import ModelConfig, from_dict, to_dict
@@ -30,7 +38,17 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.text.vocab import Vocabulary, split_lines
 
 FORMAT = "elmokit"
-FORMAT_VERSION = 1
+FORMAT_VERSIONS = {"float32": 1, "int8": 2, "compact": 3}
+"""What each kind of storage is written as, so that older readers refuse what they cannot read."""
+
+Storage = Literal["float32", "int8", "compact"]
+"""How numbers lie in the file."""
+SMALLEST_MATRIX = 4096
+"""Matrices with fewer numbers stay float32: they take little space."""
+SCALE = ".scale"
+SOFTMAX_MATRIX = "softmax.weight"
+CODES = (torch.int8, torch.uint8)
+"""Types of packed matrices: eight bits a number, and four."""
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -50,16 +68,21 @@ def read(folder: Path) -> Checkpoint:
     """Read a model folder."""
     path = folder / CONFIG_FILE
     data = read_json(path)
-    if data.get("format_version") != FORMAT_VERSION:
+    version = data.get("format_version")
+    if type(version) is not int or version not in FORMAT_VERSIONS.values():
+        known = " and ".join(map(str, FORMAT_VERSIONS.values()))
         raise CheckpointError(
-            f"{path}: format_version is {data.get('format_version')!r}; this elmokit reads "
-            f"{FORMAT_VERSION}. Install the elmokit that wrote it, or a newer one"
+            f"{path}: format_version is {version!r}; this elmokit reads {known}. Install the "
+            "elmokit that wrote it, or a newer one"
         )
     try:
         config = from_dict(ModelConfig, data.get("config", {}), "config")
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    weights = _read_tensors(folder / WEIGHTS_FILE)
+    packed = version != FORMAT_VERSIONS["float32"]
+    weights = _read_tensors(folder / WEIGHTS_FILE, packed)
+    if packed:
+        weights = _unpack(folder / WEIGHTS_FILE, weights, config.lstm.width)
     _check_sizes(path, config, sum(tensor.numel() for tensor in weights.values()))
     vocabulary: Vocabulary | None = None
     if (folder / VOCABULARY_FILE).is_file():
@@ -79,14 +102,24 @@ def read(folder: Path) -> Checkpoint:
     )
 
 
-def write(checkpoint: Checkpoint, folder: Path) -> None:
+def write(checkpoint: Checkpoint, folder: Path, storage: Storage = "float32") -> None:
     """Write a model folder; an older one at that place is replaced when the new one is whole.
 
     Files beside the older model that are no part of it stay.
 
+    Args:
+        checkpoint: The model.
+        folder: Where to.
+        storage: ``"float32"`` keeps every number as it is; ``"int8"`` takes a quarter of the
+            space and rounds each row of the larger matrices to 255 steps; ``"compact"`` rounds
+            the softmax's to 15 steps.
+
     Raises:
+        ConfigError: There is no such storage.
         CheckpointError: The folder exists and is something else than a model of ours.
     """
+    if storage not in get_args(Storage):
+        raise ConfigError(f"storage={storage!r}: use {' or '.join(map(repr, get_args(Storage)))}")
     folder = folder.resolve()
     if folder.exists() and not (folder.is_dir() and (is_native(folder) or _is_empty(folder))):
         raise CheckpointError(f"{folder} exists and is no elmokit model; choose another place")
@@ -94,7 +127,7 @@ def write(checkpoint: Checkpoint, folder: Path) -> None:
     fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
     fresh.mkdir()
     try:
-        _write_files(checkpoint, fresh)
+        _write_files(checkpoint, fresh, storage)
         _swap(fresh, folder)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -110,27 +143,32 @@ def update(checkpoint: Checkpoint, folder: Path) -> None:
     fresh = folder / f".{secrets.token_hex(4)}.part"
     fresh.mkdir()
     try:
-        _write_files(checkpoint, fresh)
+        _write_files(checkpoint, fresh, "float32")
         for path in sorted(fresh.iterdir(), key=lambda path: path.name == CONFIG_FILE):
             os.replace(path, folder / path.name)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _write_files(checkpoint: Checkpoint, folder: Path) -> None:
+def _write_files(checkpoint: Checkpoint, folder: Path, storage: Storage) -> None:
     from safetensors.torch import save_file
 
     config = {
         "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": FORMAT_VERSIONS[storage],
         "elmokit_version": __version__,
         "config": to_dict(checkpoint.config),
     }
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
     tensors = {name: tensor.contiguous() for name, tensor in checkpoint.weights.items()}
+    if storage != "float32":
+        tensors = _pack(tensors, storage)
     checks = json.dumps({name: _crc(tensor) for name, tensor in tensors.items()})
-    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt", "crc32": checks})
+    # One entry alone: the library writes several in a random order, and files should be equal.
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"crc32": checks})
+    # The library lets nobody but the owner read; whoever may read the config may read the rest.
+    (folder / WEIGHTS_FILE).chmod((folder / CONFIG_FILE).stat().st_mode)
     if checkpoint.vocabulary is not None:
         _write_lines(folder / VOCABULARY_FILE, checkpoint.vocabulary.words)
     if checkpoint.symbols is not None:
@@ -203,7 +241,7 @@ def _crc(tensor: Tensor) -> int:
     return zlib.crc32(tensor.numpy().data)
 
 
-def _read_tensors(path: Path) -> Mapping[str, Tensor]:
+def _read_tensors(path: Path, packed: bool) -> Mapping[str, Tensor]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -218,8 +256,53 @@ def _read_tensors(path: Path) -> Mapping[str, Tensor]:
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not a readable safetensors file ({error})") from None
     for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32:
+        if tensor.dtype != torch.float32 and not (packed and tensor.dtype in CODES):
             raise CheckpointError(f"{path}: the tensor {name} is {tensor.dtype}, not float32")
         if not isinstance(checks, dict) or checks.get(name) != _crc(tensor):
             raise CheckpointError(f"{path}: the tensor {name} is damaged (its checksum differs)")
     return tensors
+
+
+def _pack(tensors: Mapping[str, Tensor], storage: Storage) -> dict[str, Tensor]:
+    """Larger matrices as codes and scales, the rest as it is."""
+    packed: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.dim() < 2 or tensor.numel() < SMALLEST_MATRIX:
+            packed[name] = tensor
+            continue
+        four_bits = storage == "compact" and name == SOFTMAX_MATRIX
+        pack = int4_rows.pack if four_bits else int8_rows.pack
+        try:
+            packed[name], packed[name + SCALE] = pack(tensor)
+        except ValueError as error:
+            raise CheckpointError(
+                f"the tensor {name} cannot be stored as {storage}: {error}"
+            ) from None
+    return packed
+
+
+def _unpack(path: Path, stored: Mapping[str, Tensor], width: int) -> Mapping[str, Tensor]:
+    """What `_pack` made of a model, as a model again; `width` is that of the softmax."""
+    scales = {name + SCALE for name, tensor in stored.items() if tensor.dtype in CODES}
+    weights: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        if name in scales:
+            continue
+        if tensor.dtype not in CODES:
+            weights[name] = tensor
+            continue
+        scale = stored.get(name + SCALE)
+        if (
+            scale is None
+            or scale.dtype != torch.float32
+            or scale.dim() != 1
+            or scale.shape != tensor.shape[:1]
+        ):
+            raise CheckpointError(f"{path}: the tensor {name} needs one {name}{SCALE} a row")
+        if tensor.dtype == torch.int8:
+            weights[name] = int8_rows.unpack(tensor, scale)
+        elif tensor.dim() == 2:
+            weights[name] = int4_rows.unpack(tensor, scale, width)
+        else:
+            raise CheckpointError(f"{path}: the tensor {name} is no matrix of four-bit numbers")
+    return weights

@@ -19,7 +19,7 @@ from elmokit.text.inputs import InputBuilder
 EMBEDDED = Path(__file__).parent.parent / "models"
 """The models inside the package, a native folder each."""
 
-DEFAULT_MODEL = "test-tiny"
+DEFAULT_MODEL = "small-en"
 
 _USUAL_NAMES = ("weights.hdf5", "model.hdf5")
 _PACKED = (b"PK", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # zip, gzip, bzip2, xz

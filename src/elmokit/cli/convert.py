@@ -1,4 +1,4 @@
-"""``elmokit convert``: any model that can be read, to one of the two formats that are written."""
+"""``elmokit convert``: any model that can be read, to one of the formats that are written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from elmokit.cli.options import Flag, OptionsFile, VocabularyFile, readable_size, size_on_disk
-from elmokit.errors import CheckpointError
+from elmokit.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from elmokit.vectors.elmo import Elmo
@@ -19,7 +19,13 @@ EXAMPLES = (
     "elmokit convert model.tar.gz my-model",
     "elmokit convert model.ckpt-935588 my-model --options model/options.json",
     "elmokit convert trained-model exported/weights.hdf5",
+    "elmokit convert trained-model small-model --storage int8",
+    "elmokit convert trained-model smaller-model --storage compact --words 20000",
+    "elmokit convert elmo_weights.hdf5 model.onnx",
 )
+
+FORMATS = {".hdf5": "hdf5", ".h5": "hdf5", ".onnx": "onnx"}
+"""What a file's ending asks for."""
 
 
 def convert(  # noqa: D417 - options that verbs share bring their own help
@@ -27,43 +33,59 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     dest: Path,
     /,
     *,
-    to: Literal["native", "hdf5"] | None = None,
+    to: Literal["native", "hdf5", "onnx"] | None = None,
+    storage: Literal["float32", "int8", "compact"] = "float32",
     options_file: OptionsFile = None,
     vocabulary_file: VocabularyFile = None,
     softmax_file: Annotated[Path | None, Parameter(name="--softmax")] = None,
+    words: int | None = None,
     overwrite: Annotated[bool, Flag] = False,
 ) -> None:
     """Write a model in another format.
 
     native is a folder: config.json, model.safetensors, word lists, card. hdf5 is the layout of
     bilm-tf and AllenNLP: weights with options.json (and vocab.txt) beside them; it has no place
-    for a softmax or mixes.
+    for a softmax or mixes. onnx is one file for onnxruntime, without the softmax.
 
     Args:
         source: Anything that --model of the other verbs takes.
-        dest: The folder (native) or file (hdf5) to write.
-        to: The format; hdf5 when DEST ends in .hdf5 or .h5, otherwise native.
+        dest: The folder (native) or file (hdf5, onnx) to write.
+        to: The format; hdf5 when DEST ends in .hdf5 or .h5, onnx when it ends in .onnx, otherwise
+            native.
+        storage: float32 keeps every number; int8 (native, onnx) takes a quarter of the space and
+            rounds the numbers of each row of a matrix to 255 steps; compact (native) rounds those
+            of the softmax to 15. An onnx file then also multiplies with them, which is faster and
+            less exact.
         softmax_file: HDF5 file with the softmax of the model, to be joined to it.
+        words: Keep only so many words of the softmax, the most frequent ones (native).
         overwrite: Replace what stands at DEST; a folder only if it holds a native model.
     """
     import elmokit
+    from elmokit.checkpoints import native
 
-    is_hdf5 = to == "hdf5" if to else dest.suffix.lower() in (".hdf5", ".h5")
+    form = to or FORMATS.get(dest.suffix.lower(), "native")
+    if form == "hdf5" and storage != "float32":
+        raise ConfigError(f"--storage {storage}: HDF5 files hold float32; write native or onnx")
     elmo = elmokit.load(
         source,
         options=options_file,
         vocabulary=vocabulary_file,
         softmax=True if softmax_file is None else softmax_file,
     )
-    if is_hdf5:
+    if form == "hdf5":
         _check_hdf5_place(elmo, dest, overwrite)
         elmo.export(dest, format="hdf5")
         _tell_losses(elmo)
+    elif form == "onnx":
+        if dest.exists() and not overwrite:
+            raise _refusal(dest)
+        elmo.export(dest, format="onnx", storage=storage)
     else:
         # What is no model of ours is refused by `save`, with or without --overwrite.
         if not overwrite and dest.exists() and not (dest.is_dir() and _is_empty(dest)):
             raise _refusal(dest)
-        elmo.save(dest)
+        checkpoint = elmo.checkpoint()
+        native.write(checkpoint if words is None else checkpoint.with_words(words), dest, storage)
     print(f"{elmo.kind} to {dest} ({readable_size(size_on_disk(dest))})", file=sys.stderr)
 
 

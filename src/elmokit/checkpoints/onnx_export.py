@@ -1,0 +1,298 @@
+"""A model as one ONNX file: distinct words and places in, all layers out.
+
+| input | shape | meaning |
+|---|---|---|
+| ``characters`` | (words, columns) int64 | character ids of each distinct word |
+| ``words`` | (words,) int64 | their rows in the word table (models that read words) |
+| ``tokens`` | (batch, length) int64 | which of these words stands where; anything in the padding |
+| ``lengths`` | (batch,) int64 | tokens of each sentence |
+
+The output ``layers`` is (L + 1, batch, length, 2P), zeros in the padding. The sentence markers are
+added and removed inside. Each LSTM is a Scan, so the file has no fixed batch or length, and the
+backward direction reverses each sentence by its own length: padding comes last both ways and
+nothing that counts is computed from it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elmokit import __version__
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.onnx_graph import (
+    FORMAT_VERSION,
+    IR_VERSION,
+    METADATA_PREFIX,
+    OPSET,
+    GraphBuilder,
+    import_onnx,
+)
+from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, to_dict
+from elmokit.model.bilm import build
+from elmokit.text.inputs import InputBuilder
+from elmokit.whole_file import final_place, temporary_beside, whole_file
+
+LARGEST_FILE = 2_000_000_000
+"""Bytes of weights in one file; protobuf ends at 2 GiB. Larger ones lie beside it."""
+
+Arrays = Mapping[str, NDArray[np.float32]]
+
+
+def write(checkpoint: Checkpoint, path: Path, *, int8: bool = False) -> None:
+    """Write a model as ONNX.
+
+    Args:
+        checkpoint: The model. Its softmax is left out.
+        path: The file. Weights of more than 2 GB go to a second one, ``NAME.data``.
+        int8: Store matrices as 8-bit numbers and multiply with them.
+
+    Raises:
+        MissingExtraError: The package onnx is not installed.
+    """
+    onnx = import_onnx()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    model = onnx.helper.make_model(
+        make_graph(checkpoint, int8=int8),
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="elmokit",
+        producer_version=__version__,
+        doc_string=checkpoint.card or "",
+    )
+    onnx.helper.set_model_props(model, metadata(checkpoint))
+    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) > LARGEST_FILE:
+        _write_two(onnx, model, path)
+        return
+    with whole_file(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
+
+
+def _write_two(onnx: Any, model: Any, path: Path) -> None:
+    """The graph, and the weights in a file beside it, which the graph knows by name."""
+    place = final_place(path)
+    folder = temporary_beside(place)
+    folder.mkdir()
+    try:
+        onnx.save_model(
+            model,
+            folder / place.name,
+            save_as_external_data=True,
+            location=f"{place.name}.data",
+        )
+        for name in (f"{place.name}.data", place.name):
+            (folder / name).replace(place.with_name(name))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def metadata(checkpoint: Checkpoint) -> dict[str, str]:
+    """What is needed beside the graph to go from text to vectors."""
+    config = checkpoint.config
+    props: dict[str, Any] = {"format": FORMAT_VERSION, "config": to_dict(config)}
+    if checkpoint.symbols is not None:
+        props["symbols"] = checkpoint.symbols
+    if config.words is not None and checkpoint.vocabulary is not None:
+        props["vocabulary"] = checkpoint.vocabulary.words
+    if config.mix is not None:
+        shares = torch.softmax(checkpoint.weights["mixes.0.weights"], dim=0)
+        props["mix"] = (checkpoint.weights["mixes.0.gamma"] * shares).tolist()
+    return {f"{METADATA_PREFIX}{name}": json.dumps(value) for name, value in props.items()}
+
+
+def make_graph(checkpoint: Checkpoint, *, int8: bool) -> Any:
+    """The graph of a model."""
+    config = checkpoint.config
+    weights: Arrays = {name: t.numpy() for name, t in checkpoint.weights.items()}
+    graph = GraphBuilder("elmo", int8=int8)
+    vectors = _token_encoder(graph, config, weights)  # (W, P)
+    tokens = graph.input("tokens", "int64", ("batch", "length"))
+    lengths = graph.input("lengths", "int64", ("batch",))
+    x = _with_markers(graph, vectors, _marker_vectors(checkpoint), tokens, lengths)  # (T, B, P)
+    steps = graph.add("Add", lengths, graph.constant(2, "int64"))  # (B,)
+    stacks = {"forward": x}
+    if config.lstm.backward:
+        stacks["backward"] = _reverse(graph, x, steps)
+    shown = [[x] * len(stacks)]
+    for number in range(config.lstm.layers):
+        stacks = {
+            name: _lstm_layer(graph, config.lstm, weights, name, number, y)
+            for name, y in stacks.items()
+        }
+        shown.append(
+            [y if name == "forward" else _reverse(graph, y, steps) for name, y in stacks.items()]
+        )
+    layers = _stack_layers(graph, shown, lengths)
+    graph.output(layers, "layers", "float32", (config.layers, "batch", "length", config.dim))
+    return graph.proto()
+
+
+def _marker_vectors(checkpoint: Checkpoint) -> NDArray[np.float32]:
+    """Token vectors of the two sentence markers, which never change: (2, P)."""
+    config = checkpoint.config
+    inputs = InputBuilder(config, checkpoint.vocabulary, checkpoint.symbols)
+    model = build(config, checkpoint.weights, checkpoint.source)
+    vectors: torch.Tensor = model.encoder(inputs([config.text.begin, config.text.end]))
+    return vectors.numpy()
+
+
+def _token_encoder(graph: GraphBuilder, config: ModelConfig, weights: Arrays) -> str:
+    parts: list[str] = []
+    if config.words is not None:
+        table = graph.constant(weights["encoder.words.embedding"])
+        ids = graph.input("words", "int64", ("words",))
+        parts.append(graph.add("Gather", table, ids))  # (W, Ew)
+    if config.characters is not None:
+        parts.append(_character_cnn(graph, config.characters, weights))  # (W, F)
+    x = graph.add("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+    if config.input_projection:
+        x = graph.product(x, weights["encoder.projection.weight"].T)
+        x = graph.add("Add", x, graph.constant(weights["encoder.projection.bias"]))
+    return x  # (W, P)
+
+
+def _character_cnn(graph: GraphBuilder, config: CharacterConfig, weights: Arrays) -> str:
+    root = "encoder.characters"
+    ids = graph.input("characters", "int64", ("words", "columns"))
+    x = graph.add("Gather", graph.constant(weights[f"{root}.embedding"]), ids)  # (W, C, E)
+    x = graph.add("Transpose", x, perm=[0, 2, 1])  # (W, E, C)
+    maxima = []
+    for i in range(len(config.filters)):
+        filters, bias = (weights[f"{root}.filters.{i}.{part}"] for part in ("weight", "bias"))
+        responses = graph.add("Conv", x, graph.constant(filters), graph.constant(bias))
+        maxima.append(graph.add("ReduceMax", responses, axes=[2], keepdims=0))  # (W, n)
+    x = graph.add("Concat", *maxima, axis=1)  # (W, F)
+    x = graph.add({"relu": "Relu", "tanh": "Tanh"}[config.activation], x)
+    for k in range(config.highways):
+        both = graph.product(x, weights[f"{root}.highways.{k}.weight"].T)
+        both = graph.add("Add", both, graph.constant(weights[f"{root}.highways.{k}.bias"]))
+        transformed, gate = graph.add_many(
+            "Split", 2, both, graph.constant([config.width] * 2, "int64"), axis=1
+        )  # 2 x (W, F)
+        change = graph.add("Sub", graph.add("Relu", transformed), x)
+        x = graph.add("Add", x, graph.add("Mul", graph.add("Sigmoid", gate), change))
+    return x
+
+
+def _with_markers(
+    graph: GraphBuilder, vectors: str, markers: NDArray[np.float32], tokens: str, lengths: str
+) -> str:
+    """Every sentence between its markers, step by step: (T, B, P).
+
+    The markers become words 0 and 1 of the table; the padding is the begin marker.
+    """
+    table = graph.add("Concat", graph.constant(markers), vectors, axis=0)  # (2 + W, P)
+    ids = graph.add("Add", tokens, graph.constant(2, "int64"))
+    ids = graph.add("Pad", ids, graph.constant([0, 1, 0, 1], "int64"))  # (B, T)
+    places = _range(graph, graph.add("Gather", graph.add("Shape", ids), _index(graph, 1)))  # (T,)
+    end = graph.add("Add", _column(graph, lengths), graph.constant(1, "int64"))  # (B, 1)
+    begin = graph.constant(0, "int64")
+    ids = graph.add("Where", graph.add("Less", places, end), ids, begin)
+    ids = graph.add("Where", graph.add("Equal", places, end), graph.constant(1, "int64"), ids)
+    return graph.add("Gather", table, graph.add("Transpose", ids, perm=[1, 0]))
+
+
+def _lstm_layer(
+    graph: GraphBuilder, config: LstmConfig, weights: Arrays, direction: str, number: int, x: str
+) -> str:
+    """One layer of one direction, in its reading order: (T, B, P) to (T, B, P)."""
+    root = f"lstm.{direction}_stack.{number}"
+    bias = weights[f"{root}.bias"].copy()
+    bias[config.cells : 2 * config.cells] += config.forget_bias
+    # What enters the gates is one product for all steps; what returns is one a step.
+    from_inputs = graph.product(x, _gates(weights[f"{root}.input_weight"]).T)
+    from_inputs = graph.add("Add", from_inputs, graph.constant(_gates(bias)))  # (T, B, 4H)
+    body = _lstm_step(graph, config, weights, root)
+    rows = graph.add("Slice", graph.add("Shape", x), *(_index(graph, i, 1) for i in (1, 2)))
+    blank = [
+        graph.add(
+            "Expand",
+            graph.constant(0.0),
+            graph.add("Concat", rows, graph.constant([size], "int64"), axis=0),
+        )
+        for size in (config.cells, config.width)
+    ]
+    *_, y = graph.add_many("Scan", 3, *blank, from_inputs, body=body, num_scan_inputs=1)
+    return graph.add("Add", y, x) if config.residual and number else y
+
+
+def _lstm_step(graph: GraphBuilder, config: LstmConfig, weights: Arrays, root: str) -> Any:
+    step = graph.body(root)
+    cells = step.input(f"{root}.cells", "float32", ("batch", config.cells))
+    output = step.input(f"{root}.output", "float32", ("batch", config.width))
+    from_inputs = step.input(f"{root}.gates", "float32", ("batch", 4 * config.cells))
+    gates = step.product(output, _gates(weights[f"{root}.state_weight"]).T)
+    gates = step.add("Add", gates, from_inputs)  # (B, 4H)
+    split = step.constant([3 * config.cells, config.cells], "int64")
+    open_gates, candidate = step.add_many("Split", 2, gates, split, axis=1)
+    thirds = step.constant([config.cells] * 3, "int64")
+    take_in, keep, give_out = step.add_many(
+        "Split", 3, step.add("Sigmoid", open_gates), thirds, axis=1
+    )  # 3 x (B, H)
+    cells = step.add(
+        "Add",
+        step.add("Mul", keep, cells),
+        step.add("Mul", take_in, step.add("Tanh", candidate)),
+    )
+    cells = _clip(step, cells, config.cell_clip)
+    output = step.add("Mul", give_out, step.add("Tanh", cells))  # (B, H)
+    if config.projection:
+        output = step.product(output, weights[f"{root}.projection"].T)  # (B, P)
+        output = _clip(step, output, config.projection_clip)
+    step.output(cells, f"{root}.next_cells", "float32", ("batch", config.cells))
+    step.output(output, f"{root}.next_output", "float32", ("batch", config.width))
+    step.output(output, f"{root}.result", "float32", ("batch", config.width))
+    return step.proto()
+
+
+def _gates(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Input, forget, candidate, output to input, forget, output, candidate: sigmoids together."""
+    take_in, keep, candidate, give_out = np.split(rows, 4)
+    return np.concatenate([take_in, keep, give_out, candidate])
+
+
+def _clip(graph: GraphBuilder, x: str, bound: float | None) -> str:
+    if bound is None:
+        return x
+    return graph.add("Clip", x, graph.constant(-bound), graph.constant(bound))
+
+
+def _reverse(graph: GraphBuilder, x: str, steps: str) -> str:
+    """Each sentence the other way round; its padding stays behind it."""
+    return graph.add("ReverseSequence", x, steps, time_axis=0, batch_axis=1)
+
+
+def _stack_layers(graph: GraphBuilder, shown: list[list[str]], lengths: str) -> str:
+    """Directions side by side, layers one over the other, markers off, padding zero."""
+    inner = [_index(graph, 1, 1), _index(graph, -1, 1), _index(graph, 0, 1)]
+    stacked = []
+    for halves in shown:
+        whole = graph.add("Concat", *halves, axis=2) if len(halves) > 1 else halves[0]
+        whole = graph.add("Slice", whole, *inner)  # (T, B, D)
+        whole = graph.add("Transpose", whole, perm=[1, 0, 2])  # (B, T, D)
+        stacked.append(graph.add("Unsqueeze", whole, _index(graph, 0, 1)))
+    layers = graph.add("Concat", *stacked, axis=0)  # (L + 1, B, T, D)
+    places = _range(graph, graph.add("Gather", graph.add("Shape", layers), _index(graph, 2)))
+    real = graph.add("Less", places, _column(graph, lengths))  # (B, T)
+    real = graph.add("Unsqueeze", real, _index(graph, 2, 1))
+    return graph.add("Where", real, layers, graph.constant(0.0))
+
+
+def _range(graph: GraphBuilder, stop: str) -> str:
+    return graph.add("Range", _index(graph, 0), stop, _index(graph, 1))
+
+
+def _column(graph: GraphBuilder, x: str) -> str:
+    return graph.add("Unsqueeze", x, _index(graph, 1, 1))
+
+
+def _index(graph: GraphBuilder, value: int, axes: int = 0) -> str:
+    """A whole number, alone or in a list."""
+    return graph.constant(value if axes == 0 else [value], "int64")
