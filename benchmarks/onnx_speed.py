@@ -1,0 +1,112 @@
+"""Exported models on onnxruntime against the same models on torch: speed, error, size.
+
+Run: python benchmarks/onnx_speed.py [--models NAME ...] [--save]
+A model is the shape of a published one with random weights, or anything that elmokit loads. Both
+sides encode the same sentences of 20 words on one thread, without a cache of words; runs take
+turns, and each figure is the best of them in processor time, which other load disturbs least. The
+error is that of all vectors of a layer together: |theirs - torch's| / |torch's|.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from machine import report
+
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.config import published_shape
+from elmokit.model.initial import random_model
+from elmokit.plugins.onnx_elmo import OnnxElmo
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.loading import load
+
+SHAPES = ("small", "medium", "original")
+BATCHES = (1, 8, 32)
+RUNS = 5
+
+
+def sentences(count: int) -> list[list[str]]:
+    """Words of one to ten letters, 20 a sentence, most of them different."""
+    draw = random.Random(0)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(draw.choices(letters, k=draw.randint(1, 10))) for _ in range(400)]
+    return [draw.choices(words, k=20) for _ in range(count)]
+
+
+def model_of(name: str) -> Elmo:
+    if name not in SHAPES:
+        return load(name, cache_words=0)
+    config = published_shape(name)
+    weights = dict(random_model(config, seed=0).state_dict())
+    return Elmo(Checkpoint(config, weights, "random", name), cache_words=0)
+
+
+def best_times(calls: list[Callable[[], object]]) -> list[float]:
+    """The least processor seconds of each call; they take turns, so that load meets all of them."""
+    best = [float("inf")] * len(calls)
+    for _ in range(RUNS):
+        for i, call in enumerate(calls):
+            start = time.process_time()
+            call()
+            best[i] = min(best[i], time.process_time() - start)
+    return best
+
+
+def errors(theirs: list[np.ndarray], ours: list[np.ndarray]) -> list[float]:
+    """The relative error of each layer."""
+    left, right = (np.concatenate(parts, axis=1) for parts in (theirs, ours))
+    return [
+        float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in zip(left, right, strict=True)
+    ]
+
+
+def lines_of(name: str) -> list[str]:
+    elmo = model_of(name)
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        models = {}
+        for storage in ("float32", "int8"):
+            path = Path(folder) / f"{storage}.onnx"
+            elmo.export(path, storage=storage)  # type: ignore[arg-type]
+            models[storage] = OnnxElmo(path, threads=1)
+            batch = sentences(8)
+            error = errors(
+                models[storage].encode(batch, layers="all"), elmo.encode(batch, layers="all")
+            )
+            shown = " ".join(f"{value:.1e}" for value in error)
+            size = path.stat().st_size / 1e6
+            lines.append(f"{name:<10} {storage:<8} {size:>8.1f} MB   error of layers {shown}")
+        for count in BATCHES:
+            batch = sentences(count)
+            seconds = best_times(
+                [partial(model.encode, batch, layers="all") for model in (elmo, *models.values())]
+            )
+            ratios = " ".join(f"{seconds[0] / value:>9.2f}x" for value in seconds[1:])
+            lines.append(
+                f"{name:<10} batch {count:<3} {ratios}   (torch {seconds[0] * 1e3:.0f} ms)"
+            )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", default=["small", "original", "test-tiny"])
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/onnx.txt")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = ["one thread; speed of ONNX float32 and ONNX int8 as multiples of torch's"]
+    for name in options.models:
+        lines += ["", *lines_of(name)]
+    report("onnx", "\n".join(lines), options.save)
+
+
+if __name__ == "__main__":
+    main()

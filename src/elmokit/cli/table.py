@@ -1,0 +1,80 @@
+"""``elmokit table``: one static vector a word, the average over a corpus."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from elmokit.cli.options import (
+    AtLeastOne,
+    Device,
+    Field,
+    Model,
+    Tokenizer,
+    Tokens,
+    load_model,
+    parse_layers,
+    readable_size,
+    size_on_disk,
+)
+
+EXAMPLES = (
+    "elmokit table corpus.txt -o words.vec --model elmo_weights.hdf5 --min-count 1",
+    "elmokit table corpus.txt.gz -o words.bin --layers 1 --max-words 100000 --min-count 2",
+)
+
+
+def table(  # noqa: D417 - options that verbs share bring their own help
+    source: Annotated[str, Parameter(name="INPUT")],
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    model: Model = None,
+    layers: str = "mean",
+    min_count: Annotated[int, AtLeastOne] = 5,
+    max_words: Annotated[int, AtLeastOne] = 50_000,
+    tokens: Tokens = False,
+    tokenizer: Tokenizer = None,
+    field: Field = "text",
+    batch_tokens: Annotated[int, AtLeastOne] = 4096,
+    device: Device = "cpu",
+) -> None:
+    """Average the vectors that each word has in a file, for tools that know static vectors.
+
+    The result is a file of word2vec, which gensim, GloVe's readers and elmokit.WordVectors read.
+
+    Args:
+        source: Text, one sentence a line, .jsonl, .csv, .tsv (each also .gz, .bz2, .xz, .zst), or
+            .parquet. It is read twice.
+        output: word2vec binary if it ends in .bin, else word2vec text; a further .gz compresses.
+        layers: mean, top, mix, a layer's number, or weights such as 0.2,0.3,0.5.
+        min_count: The least uses of a word.
+        max_words: The most words; the most frequent stay.
+        batch_tokens: The most tokens run together.
+    """
+    from elmokit.errors import DataError
+    from elmokit.text.corpus import read_texts
+    from elmokit.vectors.word_averages import average_words
+    from elmokit.whole_file import final_place
+
+    if source == "-":
+        raise DataError("-: the text is read twice, so it has to be a file")
+    # Both are looked at before the model takes its time.
+    read_texts(source, field=field)
+    final_place(output)
+    elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device)
+    vectors = average_words(
+        elmo,
+        source,
+        layers=parse_layers(layers),
+        min_count=min_count,
+        max_words=max_words,
+        field=field,
+        batch_tokens=batch_tokens,
+    )
+    vectors.save(output)
+    size = readable_size(size_on_disk(output))
+    print(f"{len(vectors)} words, {vectors.dim} wide: {output} ({size})", file=sys.stderr)

@@ -1,0 +1,4 @@
+"""elmokit inside other programs.
+
+onnx_elmo runs exported models without torch; migration has the interfaces of older ELMo programs.
+"""
