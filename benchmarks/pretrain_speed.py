@@ -6,9 +6,9 @@ CORPUS is a folder made by ``elmokit corpus prepare``. Where its words are fewer
 vocabulary, made-up words that never occur fill the softmax, so that it has its full size.
 Everything is measured end to end: reading, batches, both directions, softmax, optimiser.
 
-Operations are counted as multiply and add, forward once and backward twice: the LSTM for every
-token, the character CNN for every distinct word of a window, the softmax for every token against
-the sample. What the implementation does twice is not counted.
+Operations are counted as in `elmokit.bench.flops`: the LSTM for every token, the character CNN
+for every distinct word of a window, the softmax for every token against the sample. What the
+implementation does twice is not counted.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from machine import report
 
+from elmokit.bench.ceiling import Ceiling
+from elmokit.bench.flops import training_token
 from elmokit.config import ModelConfig
 from elmokit.model.initial import random_model
 from elmokit.text.shards import TokenCorpus
@@ -45,38 +48,16 @@ class FilledCorpus(TokenCorpus):
             )
 
 
-def operations(config: ModelConfig, run: PretrainConfig, distinct: float) -> float:
-    """Floating-point operations of training, for one token."""
-    lstm = config.lstm
-    cell = 4 * lstm.cells * 2 * lstm.width + (lstm.cells * lstm.width if lstm.projection else 0)
-    total = len(lstm.directions) * lstm.layers * cell
-    if config.characters is not None:
-        characters = config.characters
-        positions = 12  # about what a word's trimmed columns leave for a filter
-        cnn = sum(width * characters.dim * count * positions for width, count in characters.filters)
-        cnn += characters.highways * 2 * characters.width**2
-        cnn += characters.width * lstm.width if config.input_projection else 0
-        total += cnn * distinct
-    assert config.softmax is not None
-    words = config.softmax.words if run.loss.kind == "full" else run.loss.negatives
-    total += len(lstm.directions) * min(words, config.softmax.words) * lstm.width
-    return 2.0 * 3.0 * total
-
-
 def matrix_rate(device: torch.device) -> float:
     """Operations a second of a large matrix product, in bfloat16 on a GPU, else float32."""
-    gpu = device.type == "cuda"
-    size, kind = (8192, torch.bfloat16) if gpu else (2048, torch.float32)
-    a = torch.randn(size, size, device=device, dtype=kind)
-    b = torch.randn(size, size, device=device, dtype=kind)
-    best = float("inf")
-    for _ in range(8):
-        synchronise(device)
-        start = time.perf_counter()
-        a @ b
-        synchronise(device)
-        best = min(best, time.perf_counter() - start)
-    return 2.0 * size**3 / best
+    spec = {
+        "device": str(device),
+        "precision": "bfloat16" if device.type == "cuda" else "float32",
+        "threads": torch.get_num_threads(),
+        "products": [],
+    }
+    ceiling = Ceiling(spec)
+    return max(ceiling.square() for _ in range(3))
 
 
 def synchronise(device: torch.device) -> None:
@@ -84,18 +65,28 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def measure(preset: str, folder: Path, device: torch.device, steps: int, rate: float) -> str:
-    run = PRESETS[preset]
-    if device.type == "cpu":
-        run = replace(run, run=replace(run.run, precision="float32"))
+def training(
+    run: PretrainConfig, folder: Path, device: torch.device, seed: int = 0
+) -> tuple[Pretraining, ModelConfig, list[str]]:
+    """A run before its first step, its model, and the text's words, frequent ones first."""
     corpus = FilledCorpus(folder)
     if device.type == "cuda":
         corpus.fill(run.data.vocabulary)
         run = replace(run, data=replace(run.data, min_count=1))
+    else:
+        run = replace(run, run=replace(run.run, precision="float32"))
     config = model_config(run, corpus)
-    bilm = random_model(config, seed=0).to(device)
+    bilm = random_model(config, seed=seed).to(device)
     work = Pretraining(bilm, corpus, run, team=Team(0, 1, device), folder=Path("unused"))
-    for number in range(max(3, steps // 4)):
+    return work, config, corpus.words
+
+
+def measure(
+    run: PretrainConfig, folder: Path, device: torch.device, steps: int, rate: float
+) -> dict[str, Any]:
+    """Time so many steps, after half as many that are not counted."""
+    work, config, spellings = training(run, folder, device)
+    for number in range(max(3, steps // 2)):
         work.step(number)
     synchronise(device)
     if device.type == "cuda":
@@ -105,15 +96,43 @@ def measure(preset: str, folder: Path, device: torch.device, steps: int, rate: f
         result = work.step(number + steps)
     synchronise(device)
     seconds = (time.perf_counter() - start) / steps
-    batch = next(work._reading())
-    distinct = (int(batch.places.max()) + 1) / result.tokens
-    share = operations(config, run, distinct) * result.tokens / seconds / rate
-    memory = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else 0.0
+    batch = next(iter(work._reading()))
+    distinct = len(batch.places.unique()) / (run.data.rows * run.data.unroll)
+    work.close()
     assert config.softmax is not None
+    words = config.softmax.words
+    candidates = words if run.loss.kind == "full" else min(words, run.loss.negatives)
+    operations = training_token(
+        config, candidates=candidates, distinct=distinct, words=spellings[:10_000]
+    )
+    gpu = device.type == "cuda"
+    return {
+        "rows": run.data.rows,
+        "unroll": run.data.unroll,
+        "accumulate": run.optimiser.accumulate,
+        "words": words,
+        "distinct": distinct,
+        "step_seconds": seconds,
+        "tokens_per_second": result.tokens / seconds,
+        "flops_token": operations,
+        "share_of_matrix_rate": operations * result.tokens / seconds / rate,
+        "peak_gib": torch.cuda.max_memory_allocated(device) / 2**30 if gpu else 0.0,
+    }
+
+
+HEAD = (
+    f"{'preset':<9} {'batch':>11} {'words':>8} {'distinct':>8} {'ms/step':>9} "
+    f"{'tokens/s':>10} {'of rate':>7} {'GiB':>7}"
+)
+
+
+def line(name: str, found: dict[str, Any]) -> str:
+    """One row of the table under `HEAD`."""
     return (
-        f"{preset:<9} {run.data.rows:>5} x {run.data.unroll:<3} {config.softmax.words:>8,} "
-        f"{distinct:>8.3f} {seconds * 1e3:>9.1f} {result.tokens / seconds:>10,.0f} "
-        f"{share:>7.1%} {memory:>7.1f}"
+        f"{name:<9} {found['rows']:>5} x {found['unroll']:<3} {found['words']:>8,} "
+        f"{found['distinct']:>8.3f} {found['step_seconds'] * 1e3:>9.1f} "
+        f"{found['tokens_per_second']:>10,.0f} {found['share_of_matrix_rate']:>7.1%} "
+        f"{found['peak_gib']:>7.1f}"
     )
 
 
@@ -128,13 +147,10 @@ def main() -> None:
     device = torch.device(options.device)
     rate = matrix_rate(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    lines = [
-        f"{name}: matrix products at {rate / 1e12:.2f} TFLOP/s",
-        f"{'preset':<9} {'batch':>11} {'words':>8} {'distinct':>8} {'ms/step':>9} "
-        f"{'tokens/s':>10} {'of rate':>7} {'GiB':>7}",
-    ]
+    lines = [f"{name}: matrix products at {rate / 1e12:.2f} TFLOP/s", HEAD]
     for preset in options.presets:
-        lines.append(measure(preset, options.corpus, device, options.steps, rate))
+        found = measure(PRESETS[preset], options.corpus, device, options.steps, rate)
+        lines.append(line(preset, found))
         print(lines[-1], file=sys.stderr, flush=True)
     report(f"pretrain_speed_{device.type}", "\n".join(lines), options.save)
 

@@ -1,0 +1,36 @@
+"""Put the results into the page docs/speed.md, so that it shows nothing that was not measured.
+
+Run: python benchmarks/speed/fill_page.py
+
+A line ``<!-- results: NAME -->`` is followed by the contents of benchmarks/results/NAME.txt in a
+block of its own; where there is no such file, by nothing. A test compares page and files.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "speed.md"
+RESULTS = ROOT / "benchmarks" / "results"
+MARK = re.compile(r"^<!-- results: (\w+) -->\n(?:\n```\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
+
+
+def filled(page: str) -> str:
+    """The page with the results that are there."""
+    return MARK.sub(lambda match: _block(match[1]), page)
+
+
+def _block(name: str) -> str:
+    path = RESULTS / f"{name}.txt"
+    mark = f"<!-- results: {name} -->\n"
+    return f"{mark}\n```\n{path.read_text('utf-8').rstrip()}\n```\n" if path.is_file() else mark
+
+
+def main() -> None:
+    PAGE.write_text(filled(PAGE.read_text("utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

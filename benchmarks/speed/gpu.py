@@ -1,0 +1,359 @@
+"""Training and inference on a GPU: tokens/s, memory, share of the matrix rate, loss curves.
+
+Run: PYTHONPATH=src:benchmarks python3 benchmarks/speed/gpu.py TEXT... [--parts curves] [--save]
+
+TEXT is one folder made by ``elmokit corpus prepare``, or text files, which are prepared first.
+Nothing but torch, numpy and Triton is needed. Every part runs in a process of its own.
+
+training   the preset end to end, with its full vocabulary (words that never occur fill it up)
+small-gpu  the same within 12 GiB: fewer rows at a time, gradients added up
+inference  vectors of real sentences, all layers and their mean, in every precision
+curves     the loss of the fast path and of the reference path, two seeds each. The reference
+           path has no Triton, no recorded graphs, float32 throughout, and the LSTM is the plain
+           loop `elmokit.kernels.run_lstm`, step by step, with autograd's gradients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+PARTS = ("training", "small-gpu", "inference", "curves")
+SMALL_GIB = 12
+PRECISIONS = ("float32", "tf32", "bfloat16")
+BUDGETS = (4096, 32_768, 131_072)
+"""Tokens run together; the best number counts."""
+OUTPUTS: dict[str, dict[str, str]] = {
+    "all layers, on the device": {"layers": "all", "output": "torch"},
+    "mean of layers, on the device": {"layers": "mean", "output": "torch"},
+    "mean of layers, as numpy": {"layers": "mean"},
+    "all layers, as numpy": {"layers": "all"},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("texts", nargs="+", metavar="TEXT")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--preset", default="original")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--steps", type=int, default=100, help="steps that are timed")
+    parser.add_argument("--curve-steps", type=int, default=500)
+    parser.add_argument("--curve-rows", type=int, default=256)
+    parser.add_argument("--sentences", type=int, default=50_000, help="for inference")
+    parser.add_argument("--save", action="store_true", help="write results/speed_gpu_PART.txt")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(CHILDREN[options.child.partition(":")[0]](options)))
+        return
+    from machine import RESULTS, report
+
+    with tempfile.TemporaryDirectory() as temporary:
+        options.texts = [str(prepared(options.texts, Path(temporary)))]
+        for part in options.parts:
+            found, text = SHOWN[part](options)
+            report(f"speed_gpu_{part.replace('-', '_')}", text, options.save)
+            if options.save:
+                path = RESULTS / f"speed_gpu_{part.replace('-', '_')}.json"
+                path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def prepared(texts: list[str], folder: Path) -> Path:
+    """A corpus folder; made from text files where none is given."""
+    if len(texts) == 1 and Path(texts[0]).is_dir():
+        return Path(texts[0])
+    from elmokit.text.prepare import prepare_corpus
+
+    prepare_corpus(texts, folder / "corpus")
+    return folder / "corpus"
+
+
+def child(options: argparse.Namespace, name: str) -> Any:
+    """The result of one measurement in a fresh process; what it says else passes through."""
+    print(name, file=sys.stderr, flush=True)
+    command = [sys.executable, __file__, *options.texts, "--child", name]
+    for key in ("preset", "device", "steps", "curve_steps", "curve_rows", "sentences"):
+        command += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# Training
+
+
+def measure_training(options: argparse.Namespace) -> dict[str, Any]:
+    import torch
+    from pretrain_speed import matrix_rate, measure
+
+    from elmokit.training.settings import PRESETS
+
+    device, run = torch.device(options.device), PRESETS[options.preset]
+    gpu = device.type == "cuda"
+    rate = matrix_rate(device)
+    if options.child == "training:small":
+        if gpu:
+            torch.cuda.empty_cache()
+            total = torch.cuda.get_device_properties(device).total_memory
+            torch.cuda.set_per_process_memory_fraction(SMALL_GIB * 2**30 / total, device)
+        rows = run.data.rows // 4
+        run = replace(
+            run,
+            data=replace(run.data, rows=rows),
+            optimiser=replace(run.optimiser, accumulate=4),
+        )
+    found = measure(run, Path(options.texts[0]), device, options.steps, rate)
+    name = torch.cuda.get_device_name(device) if gpu else "CPU"
+    return {"device": name, "matrix_rate": rate, **found}
+
+
+def show_training(options: argparse.Namespace) -> tuple[Any, str]:
+    found = child(options, "training:full")
+    return found, _training_text(options.preset, found)
+
+
+def show_small(options: argparse.Namespace) -> tuple[Any, str]:
+    found = child(options, "training:small")
+    text = _training_text(options.preset, found)
+    return (
+        found,
+        f"{text}\nwithin {SMALL_GIB} GiB, gradients of {found['accumulate']} windows a step",
+    )
+
+
+def _training_text(preset: str, found: dict[str, Any]) -> str:
+    from pretrain_speed import HEAD, line
+
+    return (
+        f"{found['device']}: matrix products at {found['matrix_rate'] / 1e12:.1f} TFLOP/s; "
+        f"training is {found['flops_token'] / 1e6:.0f} MFLOP a token\n{HEAD}\n"
+        f"{line(preset, found)}"
+    )
+
+
+# Inference
+
+
+def measure_inference(options: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    import elmokit
+    from elmokit.bench.ceiling import Ceiling
+    from elmokit.bench.flops import work
+    from elmokit.checkpoints.checkpoint import Checkpoint
+    from elmokit.model.initial import random_model
+    from elmokit.training.settings import PRESETS
+
+    precision = options.child.partition(":")[2]
+    device = torch.device(options.device)
+    spec = {"device": options.device, "precision": precision, "threads": 1, "products": []}
+    rate = max(Ceiling(spec).square() for _ in range(3))
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    config = PRESETS[options.preset].model
+    weights = random_model(config, seed=0).state_dict()
+    chosen = {"precision": precision} if precision == "bfloat16" else {}
+    checkpoint = Checkpoint(config, weights, "random", options.preset)
+    elmo = elmokit.Elmo(checkpoint, device=device, **chosen)
+    sentences = list(_sentences(Path(options.texts[0]), options.sentences))
+    distinct = sorted({word for sentence in sentences for word in sentence})
+    tokens = sum(map(len, sentences))
+    needed = work(config, distinct).needed(tokens, len(distinct)) / tokens
+
+    def rate_of(rounds: int, **how: Any) -> float:
+        seconds = []
+        for _ in range(rounds):
+            elmo.forget()
+            elmo.encode([["warm-up"]], **how)
+            _synchronise(device)
+            start = time.perf_counter()
+            for _vectors in elmo.encode_stream(sentences, **how):
+                pass
+            _synchronise(device)
+            seconds.append(time.perf_counter() - start)
+        return tokens / median(seconds)
+
+    first = next(iter(OUTPUTS.values()))
+    rate_of(1, **first)  # compiles kernels and fills the allocator
+    budgets = {budget: rate_of(1, batch_tokens=budget, **first) for budget in BUDGETS}
+    best = max(budgets, key=lambda budget: budgets[budget])
+    found = {name: rate_of(3, batch_tokens=best, **how) for name, how in OUTPUTS.items()}
+    return {
+        "budgets": budgets,
+        "budget": best,
+        "tokens": tokens,
+        "distinct": len(distinct),
+        "matrix_rate": rate,
+        "flops_token": needed,
+        "tokens_per_second": found,
+    }
+
+
+def _sentences(folder: Path, count: int) -> Iterator[list[str]]:
+    """The first sentences of a prepared corpus, as words."""
+    from elmokit.text.shards import TokenCorpus
+
+    corpus = TokenCorpus(folder)
+    split = corpus.split("train")
+    for number in range(min(count, len(split))):
+        yield [corpus.words[i] for i in split.tokens_of(number).tolist()]
+
+
+def _synchronise(device: Any) -> None:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def show_inference(options: argparse.Namespace) -> tuple[Any, str]:
+    found: dict[str, Any] = {}
+    for kind in PRECISIONS if options.device != "cpu" else PRECISIONS[:1]:
+        try:
+            found[kind] = child(options, f"inference:{kind}")
+        except subprocess.CalledProcessError:  # it has said why
+            print(f"{kind} left out", file=sys.stderr)
+    kinds = list(found)
+    first = found[kinds[0]]
+    lines = [
+        f"{options.preset}: {first['tokens']:,} tokens, {first['distinct']:,} distinct; needed "
+        f"{first['flops_token'] / 1e6:.1f} MFLOP a token",
+        f"{'tokens/s':<32}" + "".join(f"{kind:>14}" for kind in kinds),
+    ]
+    for name in OUTPUTS:
+        rates = "".join(f"{found[kind]['tokens_per_second'][name]:>14,.0f}" for kind in kinds)
+        lines.append(f"{name:<32}{rates}")
+    budgets = "".join(f"{found[kind]['budget']:>14,}" for kind in kinds)
+    lines.append(f"{'tokens run together':<32}{budgets}")
+    products = "".join(f"{found[kind]['matrix_rate'] / 1e12:>14.1f}" for kind in kinds)
+    lines.append(f"{'matrix products, TFLOP/s':<32}{products}")
+    shares = "".join(
+        f"{max(one['tokens_per_second'].values()) * one['flops_token'] / one['matrix_rate']:>14.1%}"
+        for one in found.values()
+    )
+    lines.append(f"{'best, of the matrix rate':<32}{shares}")
+    return found, "\n".join(lines)
+
+
+# Loss curves
+
+
+def measure_curve(options: argparse.Namespace) -> list[float]:
+    path, _, seed = options.child.partition(":")[2].partition(":")
+    if path == "reference":
+        sys.modules["triton"] = None  # type: ignore[assignment]  # as if it were not installed
+    import torch
+    from pretrain_speed import training
+
+    from elmokit.training.settings import PRESETS
+
+    run = PRESETS[options.preset]
+    precision = "float32" if path == "reference" else run.run.precision
+    run = replace(
+        run,
+        data=replace(run.data, rows=min(run.data.rows, options.curve_rows)),
+        optimiser=replace(run.optimiser, warmup=options.curve_steps // 10),
+        run=replace(run.run, seed=int(seed), precision=precision, max_steps=options.curve_steps),
+    )
+    if path == "reference":
+        _take_reference()
+    work, _, _ = training(run, Path(options.texts[0]), torch.device(options.device), int(seed))
+    found = [work.step(number).losses.mean() for number in range(options.curve_steps)]
+    work.close()
+    return torch.stack(found).tolist()
+
+
+def _take_reference() -> None:
+    """Put the plain loop in the place of the training engine, and record nothing."""
+    import torch
+    from torch import Tensor
+
+    from elmokit.kernels import Clips, LstmState, LstmWeights, run_lstm
+    from elmokit.kernels.window import WindowState, WindowWeights
+    from elmokit.training import pretraining, window_model
+    from elmokit.training.recording import Recorder
+
+    def run_window(
+        x: Tensor,
+        state: WindowState,
+        weights: WindowWeights,
+        clips: Clips,
+        forget_bias: float,
+        keep: Tensor | None = None,
+    ) -> tuple[Tensor, WindowState]:
+        directions, ends = [], []
+        for d in range(len(x)):
+            own = LstmWeights(*(None if part is None else part[d] for part in weights))
+            memory = LstmState(state.cells[d], state.output[d])
+            steps = []
+            for t in range(x.shape[1]):
+                if keep is not None:
+                    memory = LstmState(*(part * keep[d, t] for part in memory))
+                output, memory = run_lstm(x[d, t], [x.shape[2]], memory, own, clips, forget_bias)
+                steps.append(output)  # (B, P)
+            directions.append(torch.stack(steps))
+            ends.append(memory)
+        end = WindowState(*(torch.stack(parts).detach() for parts in zip(*ends, strict=True)))
+        return torch.stack(directions), end  # (D, T, B, P)
+
+    def no_recording(function: Any, device: torch.device, *, active: bool) -> Any:
+        return Recorder(function, device, active=False)
+
+    window_model.run_window = run_window
+    pretraining.Recorder = no_recording
+
+
+def show_curves(options: argparse.Namespace) -> tuple[Any, str]:
+    names = [(path, seed) for path in ("fast", "reference") for seed in (0, 1)]
+    curves = {
+        f"{path}, seed {seed}": child(options, f"curve:{path}:{seed}") for path, seed in names
+    }
+    span = max(1, options.curve_steps // 10)
+    looks = [
+        {name: fmean(curve[max(0, stop - span) : stop]) for name, curve in curves.items()}
+        for stop in range(span, options.curve_steps + 1, span)
+    ]
+    between_paths = [
+        fmean(abs(at[f"fast, seed {s}"] - at[f"reference, seed {s}"]) for s in (0, 1))
+        for at in looks
+    ]
+    between_seeds = [
+        fmean(abs(at[f"{path}, seed 0"] - at[f"{path}, seed 1"]) for path in ("fast", "reference"))
+        for at in looks
+    ]
+    lines = [
+        f"{options.preset}, {options.curve_rows} rows, loss over the last {span} steps",
+        f"{'step':>6}" + "".join(f"{name:>20}" for name in curves) + f"{'paths':>9}{'seeds':>9}",
+    ]
+    for number, at in enumerate(looks):
+        values = "".join(f"{value:>20.4f}" for value in at.values())
+        lines.append(
+            f"{(number + 1) * span:>6}{values}{between_paths[number]:>9.4f}"
+            f"{between_seeds[number]:>9.4f}"
+        )
+    lines.append(
+        f"mean difference between paths {fmean(between_paths):.4f}, "
+        f"between seeds {fmean(between_seeds):.4f}"
+    )
+    return {"curves": curves, "paths": between_paths, "seeds": between_seeds}, "\n".join(lines)
+
+
+CHILDREN = {"training": measure_training, "inference": measure_inference, "curve": measure_curve}
+SHOWN = {
+    "training": show_training,
+    "small-gpu": show_small,
+    "inference": show_inference,
+    "curves": show_curves,
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The page on speed shows results of this repository, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from elmokit.bench.flops import work
+from elmokit.bench.texts import own_sentences
+from elmokit.config import published_shape
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "speed" / "fill_page.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("fill_page", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_page_has_the_results_as_they_are(script):
+    page = script.PAGE.read_text("utf-8")
+    assert len(script.MARK.findall(page)) == 7
+    assert script.filled(page) == page, "run benchmarks/speed/fill_page.py"
+
+
+def test_results_come_and_go(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "RESULTS", tmp_path)
+    empty = "before\n\n<!-- results: some -->\n\nafter\n"
+    assert script.filled(empty) == empty
+    (tmp_path / "some.txt").write_text("1 token/s\n", "utf-8")
+    full = "before\n\n<!-- results: some -->\n\n```\n1 token/s\n```\n\nafter\n"
+    assert script.filled(empty) == full
+    (tmp_path / "some.txt").write_text("2 tokens/s\n", "utf-8")
+    assert script.filled(full) == full.replace("1 token/s", "2 tokens/s")
+    (tmp_path / "some.txt").unlink()
+    assert script.filled(full) == empty
+
+
+def test_counts_on_the_page_are_the_counted_ones(script):
+    page = script.PAGE.read_text("utf-8")
+    found = work(published_shape("original"))
+    counts = [int(number) for number in re.findall(r"\| (\d+) million FLOP \|", page)]
+    expected = (found.lstm_token, found.first_input_token, found.encoder_word)
+    assert counts == [round(count / 1e6) for count in expected]
+    sentences = own_sentences(1000)
+    words = [token for sentence in sentences for token in sentence]
+    assert f"{len(words):,} tokens, but {len(set(words)):,} distinct words" in page
