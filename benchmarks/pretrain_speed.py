@@ -89,8 +89,6 @@ def measure(
     for number in range(max(3, steps // 2)):
         work.step(number)
     synchronise(device)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
     start = time.perf_counter()
     for number in range(steps):
         result = work.step(number + steps)
@@ -116,7 +114,7 @@ def measure(
         "tokens_per_second": result.tokens / seconds,
         "flops_token": operations,
         "share_of_matrix_rate": operations * result.tokens / seconds / rate,
-        "peak_gib": torch.cuda.max_memory_allocated(device) / 2**30 if gpu else 0.0,
+        "peak_gib": torch.cuda.max_memory_reserved(device) / 2**30 if gpu else 0.0,
     }
 
 

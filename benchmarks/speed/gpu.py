@@ -104,7 +104,7 @@ def measure_training(options: argparse.Namespace) -> dict[str, Any]:
         if gpu:
             torch.cuda.empty_cache()
             total = torch.cuda.get_device_properties(device).total_memory
-            torch.cuda.set_per_process_memory_fraction(SMALL_GIB * 2**30 / total, device)
+            torch.cuda.set_per_process_memory_fraction(SMALL_GIB * 2**30 / total)
         rows = run.data.rows // 4
         run = replace(
             run,
