@@ -1,4 +1,4 @@
-"""The files in configs are the presets, setting for setting."""
+"""The files in configs are the presets, setting for setting, and the recipes of our own models."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import elmokit
 from elmokit.config import to_dict
 from elmokit.training.settings import PRESETS, settings_for
 
@@ -15,8 +16,18 @@ PLACES = {"corpus", "output"}
 """Where from and where to: the command line says it, a recipe does not."""
 
 
+RECIPES = ["medium-en", "small-en", "small-zh"]
+
+
 def test_every_preset_has_its_file():
-    assert {path.stem for path in CONFIGS.glob("*.toml")} == set(PRESETS)
+    assert {path.stem for path in CONFIGS.glob("*.toml")} == {*PRESETS, *RECIPES}
+
+
+@pytest.mark.parametrize("name", ["small-en", "small-zh"])
+def test_recipe_of_an_embedded_model_is_what_made_it(name):
+    recipe = settings_for("tiny", CONFIGS / f"{name}.toml")
+    model = elmokit.load(name, softmax=False)
+    assert model.config == recipe.model
 
 
 @pytest.mark.parametrize("base", PRESETS)
@@ -25,7 +36,7 @@ def test_config_is_its_preset_whatever_it_changes(name, base):
     assert settings_for(base, CONFIGS / f"{name}.toml") == PRESETS[name]
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [*PRESETS, *RECIPES])
 def test_config_names_every_setting(name):
     def names(table: dict[str, object], path: str = "") -> set[str]:
         found: set[str] = set()
@@ -34,4 +45,5 @@ def test_config_names_every_setting(name):
         return found
 
     written = tomllib.loads((CONFIGS / f"{name}.toml").read_text("utf-8"))
-    assert names(written) == names(to_dict(PRESETS[name])) - PLACES
+    whole = settings_for("tiny", CONFIGS / f"{name}.toml")
+    assert names(written) == names(to_dict(whole)) - PLACES

@@ -9,7 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elmokit.checkpoints import allennlp_archive, bilm_hdf5, hub, many_langs, native, tf_checkpoint
+from elmokit.checkpoints import (
+    allennlp_archive,
+    bilm_hdf5,
+    hub,
+    many_langs,
+    native,
+    tf_checkpoint,
+    transformers_folder,
+)
 from elmokit.checkpoints.archives import unpacked
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.tf_bundle import latest_prefix
@@ -86,6 +94,12 @@ FOLDER_LAYOUTS = (
         'config.json with "format": "elmokit", and model.safetensors',
         native.is_native,
         lambda folder, extras: native.read(folder),
+    ),
+    FolderLayout(
+        transformers_folder.KIND,
+        'config.json with "model_type": "elmokit", and model.safetensors',
+        transformers_folder.matches,
+        lambda folder, extras: transformers_folder.read(folder),
     ),
     FolderLayout(
         "ELMoForManyLangs",

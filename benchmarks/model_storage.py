@@ -1,0 +1,68 @@
+"""What storing a model in fewer bits costs: size, vectors, perplexity.
+
+Run: python benchmarks/model_storage.py MODEL [TEXT] [--tokens 50000] [--save NAME]
+
+MODEL is anything that elmokit.load reads, with float32 weights. It is saved in every way into a
+temporary folder and read again. Vectors are compared on the held-out text in tests/data,
+perplexity is measured on TEXT (see model_perplexity.py) where the model has a softmax.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from machine import report
+from model_perplexity import measure
+from model_senses import language_of, running_text
+
+import elmokit
+from elmokit.vectors.similarity import cosine
+
+STORAGES = ("float32", "int8", "compact")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("text", nargs="?", help="the small held-out text when left out")
+    parser.add_argument("--tokens", type=int, default=50_000)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--save", metavar="NAME", help="write results/storage_NAME.txt")
+    options = parser.parse_args()
+    models, sizes = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        for storage in STORAGES:
+            place = Path(folder) / storage
+            elmokit.load(options.model).save(place, storage=storage)
+            sizes[storage] = sum(path.stat().st_size for path in place.iterdir())
+            models[storage] = elmokit.load(place, device=options.device)
+    whole = models["float32"]
+    lines = [
+        f"{Path(options.model).name}: {sum(p.numel() for p in whole.bilm.parameters()):,} "
+        "parameters",
+        *(f"{storage:<8} {size / 1e6:>8.2f} MB on disk" for storage, size in sizes.items()),
+        "",
+        f"{'cosine of int8 and float32 vectors':<36} {'mean':>9} {'smallest':>9}",
+    ]
+    sentences = running_text(language_of(whole))
+    pairs = [
+        models[storage].encode(sentences, layers="all", progress=False)
+        for storage in ("float32", "int8")
+    ]
+    alike = np.concatenate([cosine(a, b) for a, b in zip(*pairs, strict=True)], axis=1)
+    for layer, cosines in enumerate(alike):
+        lines.append(f"{f'layer {layer}':<36} {cosines.mean():>9.6f} {cosines.min():>9.6f}")
+    if whole.bilm.softmax is not None and whole.vocabulary is not None:
+        text = options.text or f"sample-{language_of(whole)}"
+        lines += ["", f"{f'perplexity on {text}':<36} {'':>9} {'tokens':>9}"]
+        for storage, elmo in models.items():
+            found = measure(elmo, text, tokens=options.tokens)
+            lines.append(f"{storage:<36} {found.perplexity:>9.3f} {found.tokens:>9,}")
+    report(f"storage_{options.save}", "\n".join(lines), bool(options.save))
+
+
+if __name__ == "__main__":
+    main()

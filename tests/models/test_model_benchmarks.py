@@ -1,0 +1,209 @@
+"""The scripts that measure models measure what they say."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from pathlib import Path
+
+import model_card
+import model_storage
+import numpy as np
+import pytest
+import torch
+from model_perplexity import UNKNOWN, first, joined, sentences_of, wikitext
+from model_reproduce import first_difference, losses
+from model_senses import (
+    SenseItem,
+    mean_vectors,
+    measure,
+    read_senses,
+    running_text,
+    sense_margins,
+    share_right,
+    table,
+)
+from model_speed import compare, published_small
+
+import elmokit
+from elmokit.text.prepare import CorpusConfig, prepare_corpus
+from elmokit.text.shards import TokenCorpus
+from elmokit.training.settings import settings_for
+from elmokit.vectors.similarity import cosine
+
+ROOT = Path(__file__).parents[2]
+TINY_RUN = (
+    "model.lstm.cells=24",
+    "model.lstm.width=8",
+    "data.rows=8",
+    "data.unroll=5",
+    "data.vocabulary=500",
+    "run.dropout=0.2",
+)
+
+
+def test_share_right_counts_what_is_undecided_half():
+    margins = np.array([[0.2, -0.1, 1e-9], [0.1, 0.3, 0.0]])
+    assert share_right(margins).tolist() == [1.0, 0.5, 0.5]
+
+
+def test_sense_margins_are_differences_of_cosines(tiny):
+    item = SenseItem("b", ["a", "b"], ["b", "c", "d"], ["e", "b", "f"])
+    (margins,) = sense_margins(tiny, [item])
+    anchor, same, other = (
+        tiny.encode([sentence], layers="all")[0][:, sentence.index("b")]
+        for sentence in (item.anchor, item.same, item.other)
+    )
+    expected = [
+        float(cosine(a, b) - cosine(a, c)) for a, b, c in zip(anchor, same, other, strict=True)
+    ]
+    np.testing.assert_allclose(margins[:-1], expected, atol=1e-6)
+    means = [vectors.mean(axis=0) for vectors in (anchor, same, other)]
+    assert margins[-1] == pytest.approx(
+        float(cosine(means[0], means[1]) - cosine(means[0], means[2])), abs=1e-6
+    )
+    turned = SenseItem(item.word, item.anchor, item.other, item.same)
+    np.testing.assert_allclose(sense_margins(tiny, [turned])[0], -margins, atol=1e-6)
+
+
+def test_centring_subtracts_the_mean_of_all_tokens(tiny):
+    sentences = ["one two three", "four"]
+    flat = np.concatenate(tiny.encode(sentences, layers="all"), axis=1)
+    np.testing.assert_allclose(mean_vectors(tiny, sentences), flat.mean(axis=1), atol=1e-6)
+
+
+def test_measure_gives_every_layer_and_the_mean(tiny):
+    result = measure(tiny, "en", running_text("en")[:5])
+    for shares in result["senses"].values():
+        assert len(shares) == tiny.layers + 1
+        assert all(0 <= share <= 1 for share in shares)
+        assert shares[0] == 0.5
+    assert "substitutes" not in result  # this model has no softmax
+    assert any("senses, centred" in line for line in table(tiny, result))
+
+
+def test_a_model_without_a_language_guesses(tiny):
+    """The test model's weights know no English: whatever it gets right, it gets by chance."""
+    margins = sense_margins(tiny, read_senses("en"))
+    for layer in (1, 2):
+        right = share_right(margins)[layer]
+        assert abs(right - 0.5) <= 3 * math.sqrt(0.25 / 40)
+
+
+def test_tokens_of_others_become_ours(tiny):
+    assert joined("a two @-@ part film , 1 @,@ 500 to 2 @.@ 5") == "a two-part film , 1,500 to 2.5"
+    assert joined("he won 't go , it 's late") == "he won't go , it 's late"
+    assert joined("the <unk> of <unk>") == f"the {UNKNOWN} of {UNKNOWN}"
+
+
+def test_wikitext_paragraphs_become_sentences_without_headings():
+    lines = ["", "= Robert Boulter =", "= = Career = =", "He sang . She danced in 2000 .", ""]
+    assert list(wikitext(iter(lines))) == ["He sang .", "She danced in 2000 ."]
+
+
+def test_unknown_symbol_is_one_word_of_the_model(tmp_path):
+    elmo = elmokit.load("test-tiny", tokenizer="words")
+    path = tmp_path / "text.txt"
+    path.write_text(f"The {UNKNOWN} sang. It's late.\n\nNext.\n", encoding="utf-8")
+    assert list(sentences_of(str(path), elmo, None)) == [
+        ["The", elmo.config.text.unknown, "sang", "."],
+        ["It", "'s", "late", "."],
+        ["Next", "."],
+    ]
+
+
+def test_first_keeps_whole_sentences():
+    sentences = [["a"] * 3, ["b"] * 4, ["c"]]
+    assert list(first(iter(sentences), 7)) == sentences[:2]
+    assert list(first(iter(sentences), 6)) == sentences[:1]
+    assert list(first(iter(sentences), 99)) == sentences
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduce")
+    (folder / "text.txt").write_text("\n".join(running_text("en")), encoding="utf-8")
+    settings = CorpusConfig(documents="line", heldout=0.05)
+    prepare_corpus(folder / "text.txt", folder / "corpus", settings=settings, workers=1)
+    return TokenCorpus(folder / "corpus")
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_does_not(corpus):
+    config = settings_for("tiny", None, TINY_RUN)
+    one, two = (losses(config, corpus, 25, "cpu") for _ in range(2))
+    assert one.shape == (25, 2)
+    assert first_difference(one, two) is None
+    other = losses(settings_for("tiny", None, (*TINY_RUN, "run.seed=1")), corpus, 3, "cpu")
+    assert first_difference(one[:3], other) == 0
+
+
+def test_first_difference_sees_one_bit():
+    losses_ = torch.linspace(5, 4, 12).reshape(6, 2)
+    changed = losses_.clone()
+    changed[4, 1] = torch.nextafter(changed[4, 1], torch.tensor(9.0))
+    assert first_difference(losses_, changed) == 4
+
+
+def commands_of_the_page() -> list[list[str]]:
+    text = (ROOT / "docs" / "embedded-models.md").read_text(encoding="utf-8")
+    return [shlex.split(line) for line in re.findall(r"^\$ python (.*)$", text, re.MULTILINE)]
+
+
+def test_page_names_scripts_and_options_that_are_there():
+    commands = commands_of_the_page()
+    assert len(commands) > 5
+    for script, *arguments in commands:
+        code = (ROOT / script).read_text(encoding="utf-8")
+        for option in (argument for argument in arguments if argument.startswith("--")):
+            assert f'"{option}"' in code, f"{script} {option}"
+
+
+def test_card_is_written_anew_with_the_results(tmp_path, monkeypatch):
+    folder, results = tmp_path / "some-model", tmp_path / "results"
+    folder.mkdir()
+    results.mkdir()
+    (folder / "README.md").write_text("# some-model\n\nTrained on text.\n", encoding="utf-8")
+    (results / "perplexity_some-model.txt").write_text("test 44.0\n", encoding="utf-8")
+    (results / "senses_some-model.txt").write_text(
+        "share 0.8\n\nsenses, centred: by how much the same\nbank\n", encoding="utf-8"
+    )
+    (results / "speed_another-model.txt").write_text("9 tokens\n", encoding="utf-8")
+    monkeypatch.setattr(model_card, "RESULTS", results)
+    monkeypatch.setattr("sys.argv", ["model_card.py", str(folder)])
+    model_card.main()
+    first_card = (folder / "README.md").read_text(encoding="utf-8")
+    model_card.main()
+    assert (folder / "README.md").read_text(encoding="utf-8") == first_card
+    assert first_card.startswith("# some-model\n\nTrained on text.\n\n## What it is worth\n")
+    assert "test 44.0" in first_card
+    assert "share 0.8" in first_card
+    assert "bank" not in first_card
+    assert "9 tokens" not in first_card
+    assert "## Limits" in first_card
+
+
+def test_speed_is_compared_with_the_published_shape(tiny):
+    other = published_small()
+    assert (other.dim, other.layers) == (256, 3)
+    assert sum(p.numel() for p in other.bilm.parameters()) == pytest.approx(13.6e6, rel=0.01)
+    lines = compare({"ours": tiny, "other": other}, [["a", "bank"], ["the", "river", "bank"]], 2)
+    rows = [line.split() for line in lines[1:]]
+    assert [row[:2] for row in rows] == [
+        [c, m] for c in ("cold", "warm") for m in ("ours", "other")
+    ]
+    assert [row[-1] for row in rows[1::2]] == ["1.00", "1.00"]
+
+
+def test_storage_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["model_storage.py", "test-tiny"])
+    model_storage.main()
+    printed = capsys.readouterr().out
+    (whole, small) = (
+        float(re.search(rf"^{storage} +([\d.]+) MB", printed, re.MULTILINE)[1])
+        for storage in ("float32", "int8")
+    )
+    assert small < whole / 2
+    cosines = re.findall(r"^layer \d +([\d.]+) +([\d.]+)$", printed, re.MULTILINE)
+    assert len(cosines) == 3
+    assert all(0.99 < float(least) <= float(mean) <= 1 for mean, least in cosines)
