@@ -25,8 +25,10 @@ $(VENV)/.docs: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
-demo: $(VENV)/.core  ## see one word's vectors in different contexts, and write a vectors file
+demo: START := $(shell date +%s)
+demo: $(VENV)/.core  ## see words in several senses: similarities, a map, a vectors file
 	$(BIN)/python examples/demo.py
+	@echo "$$(( $$(date +%s) - $(START) )) seconds in all, with whatever had to be installed"
 
 test: $(VENV)/.dev  ## run the ordinary tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
@@ -44,6 +46,9 @@ bench: $(VENV)/.dev  ## run the benchmarks and write their results to benchmarks
 	$(BIN)/python benchmarks/memory.py small --save
 	$(BIN)/python benchmarks/memory.py original --save
 	$(BIN)/python benchmarks/memory.py files --save
+	$(BIN)/python benchmarks/speed/side_by_side.py small --save
+	$(BIN)/python benchmarks/speed/curves.py small --save
+	$(BIN)/python benchmarks/speed/fill_page.py
 
 docs: $(VENV)/.docs  ## build the documentation into site; a broken link is an error
 	$(BIN)/zensical build --clean --strict

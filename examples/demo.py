@@ -1,51 +1,142 @@
-"""One word in different contexts: what ELMo's layers make of it.
+"""One word, several senses: what the layers of the embedded models make of it.
 
 Run: make demo, or python examples/demo.py [MODEL]
-MODEL is anything that elmokit.load reads; the embedded model when left out. The vectors go to
-demo-output/ in the current folder.
+MODEL is anything that elmokit.load reads, and is asked about English; when it is left out, all
+embedded models that know a language are shown. A picture and the vectors go to demo-output/ in
+the current folder.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
+import unicodedata
 import warnings
-from itertools import combinations
+from html import escape
+from itertools import combinations, product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import elmokit
+from elmokit.checkpoints.sources import embedded_models
 from elmokit.vectors.similarity import cosine
 from elmokit.vectors.writers import open_writer
 
-SENTENCES = {
+ENGLISH = {
     "bank": {
-        "river": ["the bank of the river was steep", "we sat on the bank of the lake"],
-        "money": ["the bank lent him the money", "she works in a bank in London"],
+        "river": [
+            "Willows grew along the bank of the river .",
+            "The boat was tied to a tree on the other bank .",
+            "They walked along the bank and looked for frogs .",
+            "The flood washed away the bank below the bridge .",
+        ],
+        "money": [
+            "The bank lent him the money for a new house .",
+            "She works for a bank in London .",
+            "He went to the bank to pay in a cheque .",
+            "The state saved the bank from ruin during the crisis .",
+        ],
     },
-    "apple": {
-        "fruit": ["he ate an apple and a pear", "the apple tree is in bloom"],
-        "company": ["the apple store sells phones", "the new apple laptop is fast"],
+    "Apple": {
+        "fruit": [
+            "Apple trees grow in the valley .",
+            "Apple juice is sold in most shops .",
+            "Apple pie is a favourite dessert in America .",
+            "Apple and pear trees stand along the road .",
+        ],
+        "company": [
+            "Apple announced a new computer that year .",
+            "Apple sold millions of phones all over the world .",
+            "Apple hired the engineer to design its software .",
+            "Apple opened its first store in London .",
+        ],
+    },
+    "bat": {
+        "animal": [
+            "A bat flew out of the cave .",
+            "The bat feeds on insects and sleeps during the day .",
+            "This bat lives in the forests of South America .",
+            "We found a small bat with brown fur in the attic .",
+        ],
+        "sport": [
+            "He hit the ball with his bat .",
+            "She swung the bat and ran to first base .",
+            "The player broke his bat in the second inning .",
+            "He was named man of the match for his work with the bat .",
+        ],
     },
 }
+CHINESE = {
+    "苹果": {
+        "水果": [
+            "他 每天 早上 吃 一个 苹果 。",
+            "这里 的 农民 种植 苹果 和 梨 。",
+            "秋天 ， 树 上 的 苹果 都 红 了 。",
+            "她 用 苹果 和 面粉 做 了 一个 蛋糕 。",
+        ],
+        "公司": [
+            "苹果 公布 了 新 的 手机 。",
+            "他 在 苹果 担任 软件 工程师 。",
+            "苹果 的 股价 去年 上涨 了 很多 。",
+            "微软 和 苹果 都 开发 了 操作系统 。",
+        ],
+    },
+    "杜鹃": {
+        "鸟": [
+            "杜鹃 把 蛋 产 在 别 的 鸟 的 巢 里 。",
+            "树林 里 传来 杜鹃 的 叫声 。",
+            "杜鹃 是 一 种 吃 昆虫 的 鸟类 。",
+            "一 只 杜鹃 从 树上 飞走 了 。",
+        ],
+        "花": [
+            "山坡 上 开满 了 红色 的 杜鹃 。",
+            "公园 里 种植 了 杜鹃 和 茶花 。",
+            "每年 四月 是 杜鹃 盛开 的 季节 。",
+            "杜鹃 是 一 种 常见 的 观赏 植物 。",
+        ],
+    },
+}
+LANGUAGES = {"small-en": ENGLISH, "small-zh": CHINESE}
 OUTPUT = Path("demo-output")
+Senses = dict[str, list[str]]
+Array = NDArray[np.float32]
+
+
+class Uses(NamedTuple):
+    """A word in the sentences of its senses."""
+
+    word: str
+    senses: Senses
+    vectors: dict[str, Array]
+    """(sentences, L + 1, D) of each sense."""
 
 
 def main() -> None:
-    """Load a model, compare, check, write."""
+    """Load, compare, draw, write."""
     start = time.perf_counter()
-    elmo = load(sys.argv[1] if len(sys.argv) > 1 else None)
-    print(f"{elmo.source}: {elmo.layers} layers, vectors of {elmo.dim} numbers\n")
-    show_similarities(elmo)
-    show_reproducible(elmo)
-    write_vectors(elmo)
-    print(f"\n{time.perf_counter() - start:.1f} seconds in all")
+    OUTPUT.mkdir(exist_ok=True)
+    named = sys.argv[1:2]
+    known = [name for name in embedded_models() if name in LANGUAGES]
+    for source in named or known or [None]:
+        elmo = load(source)
+        print(f"{Path(elmo.source).name}: {elmo.layers} layers, vectors of {elmo.dim} numbers\n")
+        uses = [
+            look_up(elmo, word, senses)
+            for word, senses in LANGUAGES.get(str(source), ENGLISH).items()
+        ]
+        show_similarities(elmo, uses)
+        show_reproducible(elmo, uses)
+        name = Path(elmo.source).name.split(".")[0]
+        draw_map(uses, OUTPUT / f"map-{name}.svg")
+        write_vectors(elmo, uses, OUTPUT / f"vectors-{name}.h5")
+    print(f"{time.perf_counter() - start:.1f} seconds")
 
 
 def load(source: str | None) -> elmokit.Elmo:
-    """Load the model, and say plainly when it is a test model."""
+    """Load a model, and say plainly when it is a test model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said below, in plain words
         elmo = elmokit.load(source)
@@ -58,60 +149,127 @@ def load(source: str | None) -> elmokit.Elmo:
     return elmo
 
 
-def show_similarities(elmo: elmokit.Elmo) -> None:
-    """Mean cosine of a word's uses within and across its contexts, layer by layer."""
+def look_up(elmo: elmokit.Elmo, word: str, senses: Senses) -> Uses:
+    """The word's vectors in all of its sentences, which are split on spaces."""
+    vectors = {}
+    for sense, texts in senses.items():
+        sentences = [text.split() for text in texts]
+        arrays = elmo.encode(sentences, layers="all")
+        vectors[sense] = np.stack(
+            [array[:, tokens.index(word)] for array, tokens in zip(arrays, sentences, strict=True)]
+        )
+    return Uses(word, senses, vectors)
+
+
+def show_similarities(elmo: elmokit.Elmo, words: list[Uses]) -> None:
+    """Mean cosine of a word's uses within and across its senses, layer by layer."""
     print("mean cosine of a word with itself in other sentences")
     head = "".join(f"{f'layer {number}':>10}" for number in range(elmo.layers))
-    print(f"{'word':<8}{'contexts':<18}{head}")
-    for word, contexts in SENTENCES.items():
-        uses = {name: word_vectors(elmo, word, texts) for name, texts in contexts.items()}
-        rows = {f"both {name}": cosine(*vectors) for name, vectors in uses.items()}
-        for (one, first), (two, second) in combinations(uses.items(), 2):
-            pairs = [cosine(a, b) for a in first for b in second]
-            rows[f"{one} and {two}"] = np.mean(pairs, axis=0)  # (L + 1,)
-        for label, cosines in rows.items():
-            print(f"{word:<8}{label:<18}" + "".join(f"{value:>10.3f}" for value in cosines))
-    print("Layer 0 sees the spelling alone, so it cannot tell the contexts apart.\n")
+    print(f"{'word':<8}{'senses':<20}{head}")
+    for uses in words:
+        first, second = uses.vectors.values()
+        one, two = uses.senses
+        rows = {
+            f"both {one}": list(combinations(first, 2)),
+            f"both {two}": list(combinations(second, 2)),
+            f"{one} and {two}": list(product(first, second)),
+        }
+        for label, pairs in rows.items():
+            cosines = np.mean([cosine(a, b) for a, b in pairs], axis=0)  # (L + 1,)
+            print(padded(uses.word, 8) + padded(label, 20), end="")
+            print("".join(f"{value:>10.3f}" for value in cosines))
+        right = nearest_of_same_sense(uses)
+        label = f"nearest fits, of {len(first) + len(second)}"
+        print(padded(uses.word, 8) + padded(label, 20) + f"{'–':>10}", end="")
+        print("".join(f"{count:>10}" for count in right[1:]))
+    print("Layer 0 sees the spelling alone, so it cannot tell the senses apart.")
+    print("'nearest fits': how often the use that is nearest to a use is one of the same sense.\n")
 
 
-def word_vectors(elmo: elmokit.Elmo, word: str, texts: list[str]) -> list[np.ndarray]:
-    """The word's vectors in each sentence, all layers: (L + 1, D) each."""
-    places = [elmo.tokenize(text).index(word) for text in texts]
-    arrays = elmo.encode(texts, layers="all")
-    return [array[:, place] for array, place in zip(arrays, places, strict=True)]
+def padded(text: str, width: int) -> str:
+    """The text with blanks to the width; Chinese characters take two columns of a terminal."""
+    return text + " " * (width - len(text) - sum(map(is_wide, text)))
 
 
-def show_reproducible(elmo: elmokit.Elmo) -> None:
+def is_wide(character: str) -> bool:
+    """Whether a terminal gives the character two columns."""
+    return unicodedata.east_asian_width(character) in "WF"
+
+
+def nearest_of_same_sense(uses: Uses) -> NDArray[np.int64]:
+    """For each layer, how many uses have one of their own sense as their nearest: (L + 1,)."""
+    vectors = np.concatenate(list(uses.vectors.values())).swapaxes(0, 1)  # (L + 1, uses, D)
+    senses = np.repeat(np.arange(len(uses.senses)), [len(v) for v in uses.vectors.values()])
+    alike = cosine(vectors[:, :, None], vectors[:, None])  # (L + 1, uses, uses)
+    alike[:, np.arange(len(senses)), np.arange(len(senses))] = -2.0  # not itself
+    return (senses[alike.argmax(axis=2)] == senses).sum(axis=1)
+
+
+def show_reproducible(elmo: elmokit.Elmo, words: list[Uses]) -> None:
     """The same sentence alone, again, and among others."""
-    sentences = all_sentences()
-    text = sentences[0]
-    alone = elmo.encode(text, layers="all")
-    again = elmo.encode(text, layers="all")
+    sentences = all_sentences(words)
+    alone = elmo.encode(sentences[:1], layers="all")[0]
+    again = elmo.encode(sentences[:1], layers="all")[0]
     in_batch = elmo.encode(sentences[::-1], layers="all")[-1]
-    print(f'"{text}": largest difference in any number')
+    print(f'"{" ".join(sentences[0])}": largest difference in any number')
     print(f"  encoded twice             {np.abs(alone - again).max():.1e}")
     print(f"  alone, and in a batch     {np.abs(alone - in_batch).max():.1e}\n")
 
 
-def write_vectors(elmo: elmokit.Elmo) -> None:
-    """All layers of all sentences, as HDF5 and, where pyarrow is installed, as Parquet."""
-    OUTPUT.mkdir(exist_ok=True)
-    endings = ["h5"] + (["parquet"] if importlib.util.find_spec("pyarrow") else [])
-    sentences = all_sentences()
-    arrays = elmo.encode(sentences, layers="all")
-    for ending in endings:
-        path = OUTPUT / f"vectors.{ending}"
-        with open_writer(path, layers="all", model=elmo.source) as writer:
-            for number, (text, array) in enumerate(zip(sentences, arrays, strict=True)):
-                writer.write(number, text, elmo.tokenize(text), array)
-        print(f"{len(sentences)} sentences written to {path}")
-
-
-def all_sentences() -> list[str]:
+def all_sentences(words: list[Uses]) -> list[list[str]]:
     """Every sentence of the demonstration."""
-    return [
-        text for contexts in SENTENCES.values() for texts in contexts.values() for text in texts
-    ]
+    return [text.split() for uses in words for texts in uses.senses.values() for text in texts]
+
+
+def draw_map(words: list[Uses], path: Path) -> None:
+    """The uses of each word on a plane, as a picture that any browser shows.
+
+    The plane is the one in which the vectors of the top layer differ most.
+    """
+    side, margin, line, colours = 340, 30, 19, ("#1b6ca8", "#d1495b")
+    parts = []
+    for number, uses in enumerate(words):
+        left = number * (side + margin) + margin
+        parts.append(f'<text x="{left}" y="28" font-size="20">{escape(uses.word)}</text>')
+        parts.append(
+            f'<rect x="{left}" y="40" width="{side}" height="{side}" fill="none" stroke="#ccc"/>'
+        )
+        top = np.concatenate([v[:, -1] for v in uses.vectors.values()])  # (uses, D)
+        top = top - top.mean(axis=0)
+        plane = top @ np.linalg.svd(top, full_matrices=False)[2][:2].T  # (uses, 2)
+        places = plane / max(float(np.abs(plane).max()), 1e-9)
+        sentences = [(s, text) for s, texts in enumerate(uses.senses.values()) for text in texts]
+        for n, ((sense, text), (x, y)) in enumerate(zip(sentences, places, strict=True), start=1):
+            across = left + side / 2 * (1 + 0.88 * x)
+            down = 40 + side / 2 * (1 - 0.88 * y)
+            colour = colours[sense]
+            parts.append(
+                f'<circle cx="{across:.1f}" cy="{down:.1f}" r="9" fill="{colour}"/>'
+                f'<text x="{across:.1f}" y="{down + 4:.1f}" font-size="11" fill="white" '
+                f'text-anchor="middle">{n}</text>'
+                f'<text x="{left}" y="{40 + side + n * line + 4}" font-size="12" '
+                f'fill="{colour}">{n} {escape(text)}</text>'
+            )
+    width = len(words) * (side + margin) + margin
+    height = 40 + side + 9 * line
+    path.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'font-family="sans-serif">\n<rect width="100%" height="100%" fill="white"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n",
+        encoding="utf-8",
+    )
+    print(f"a map of the uses is drawn in {path}")
+
+
+def write_vectors(elmo: elmokit.Elmo, words: list[Uses], path: Path) -> None:
+    """All layers of all sentences, as HDF5."""
+    sentences = all_sentences(words)
+    arrays = elmo.encode(sentences, layers="all")
+    with open_writer(path, layers="all", model=elmo.source) as writer:
+        for number, (tokens, array) in enumerate(zip(sentences, arrays, strict=True)):
+            writer.write(number, " ".join(tokens), tokens, array)
+    print(f"{len(sentences)} sentences are written to {path}\n")
 
 
 if __name__ == "__main__":
