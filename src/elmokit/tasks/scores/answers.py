@@ -1,0 +1,120 @@
+"""Answers to questions: exact match and F1 by the rules of SQuAD, and of CMRC for Chinese.
+
+SQuAD compares words without capitals, punctuation and articles; F1 counts words in common. CMRC
+compares Chinese characters (and other words whole); F1 counts the longest run in common. Of several
+true answers the one that fits best counts. "No answer" is right or wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from elmokit.tasks.scores.base import Score, same_length, share
+from elmokit.tasks.scores.chinese import PUNCTUATION, units
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True)
+class AnswerScore(Score):
+    """The score of answers.
+
+    Attributes:
+        exact_match: The share of answers that are the same as a true one.
+        f1: The mean of F1.
+        answered_f1: The same over questions that have an answer; None if there are none.
+        no_answer_accuracy: The share of questions without an answer for which none was given;
+            None if there are none.
+    """
+
+    exact_match: float
+    f1: float
+    answered_f1: float | None
+    no_answer_accuracy: float | None
+    primary: str = "f1"
+
+    def numbers(self) -> dict[str, float]:
+        """F1 and exact match; the two parts only if both kinds of questions are there."""
+        numbers = {"f1": self.f1, "exact_match": self.exact_match}
+        if self.answered_f1 is not None and self.no_answer_accuracy is not None:
+            numbers["answered_f1"] = self.answered_f1
+            numbers["no_answer_accuracy"] = self.no_answer_accuracy
+        return numbers
+
+
+def squad_words(text: str) -> list[str]:
+    """The words of an answer that SQuAD's rules compare."""
+    return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
+
+
+def squad_f1(true: str, found: str) -> float:
+    """F1 of the words that two answers have in common."""
+    true_words, found_words = squad_words(true), squad_words(found)
+    if not true_words or not found_words:
+        return float(true_words == found_words)
+    common = (Counter(true_words) & Counter(found_words)).total()
+    return share(2 * common, len(true_words) + len(found_words))
+
+
+def cmrc_f1(true: str, found: str) -> float:
+    """F1 of the longest run of characters (or words) that two answers have in common."""
+    true_units, found_units = units(true), units(found)
+    if not true_units or not found_units:
+        return float(true_units == found_units)
+    run = _longest_common_run(true_units, found_units)
+    return share(2 * run, len(true_units) + len(found_units))
+
+
+def _longest_common_run(first: Sequence[str], second: Sequence[str]) -> int:
+    longest = 0
+    before = [0] * (len(second) + 1)  # lengths of the runs that end at each place
+    for unit in first:
+        now = [0]
+        for place, other in enumerate(second):
+            now.append(before[place] + 1 if unit == other else 0)
+        longest = max(longest, *now)
+        before = now
+    return longest
+
+
+def _cmrc_text(text: str) -> str:
+    return "".join(sign for sign in text.lower().strip() if sign not in PUNCTUATION)
+
+
+def score_answers(
+    gold: Sequence[Sequence[str]],
+    predicted: Sequence[str],
+    *,
+    rules: Literal["squad", "cmrc"] = "squad",
+) -> AnswerScore:
+    """Compare answers with the true ones.
+
+    Args:
+        gold: The true answers of each question; none if it has no answer.
+        predicted: One answer a question; the empty string says that there is none.
+        rules: SQuAD's or, for Chinese, CMRC's.
+    """
+    same_length(gold, predicted)
+    f1: Callable[[str, str], float] = squad_f1 if rules == "squad" else cmrc_f1
+    normal: Callable[[str], object] = squad_words if rules == "squad" else _cmrc_text
+    exact: list[float] = []
+    answered: list[float] = []
+    unanswerable: list[float] = []
+    for answers, found in zip(gold, predicted, strict=True):
+        # As SQuAD 2.0: an answer of which nothing is left to compare is no answer.
+        true = [answer for answer in answers if normal(answer)] or [""]
+        exact.append(max(float(normal(answer) == normal(found)) for answer in true))
+        scores = unanswerable if true == [""] else answered
+        scores.append(max(f1(answer, found) for answer in true))
+    return AnswerScore(
+        share(sum(exact), len(exact)),
+        share(sum(answered) + sum(unanswerable), len(exact)),
+        share(sum(answered), len(answered)) if answered else None,
+        share(sum(unanswerable), len(unanswerable)) if unanswerable else None,
+    )

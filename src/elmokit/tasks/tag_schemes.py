@@ -1,0 +1,134 @@
+"""Tags for spans: IOB1, BIO (also called IOB2) and BIOES, between each other.
+
+Spans are read as conlleval, the scorer of the CoNLL shared tasks, reads them: any sequence of tags
+has spans, and tags that break the rules of their scheme start a span where the type changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+from elmokit.errors import ConfigError
+
+Scheme: TypeAlias = Literal["iob1", "bio", "bioes"]
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+
+
+class TagSpan(NamedTuple):
+    """Tokens from `start` to before `end` that are one thing of a type."""
+
+    start: int
+    end: int
+    type: str
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Prefix and type of a tag: ``B-PER`` is ``("B", "PER")``, ``O`` is ``("O", "")``."""
+    prefix, _, kind = tag.partition("-")
+    return prefix, kind
+
+
+def recognise_scheme(sequences: Iterable[Sequence[str]]) -> Scheme | None:
+    """Tell the scheme of a data set from all of its tags.
+
+    Returns:
+        The strictest scheme that the tags obey: ``bioes`` if E or S occurs, else ``bio``, else
+        ``iob1``; ``bio`` if they obey none. None if they are not tags of spans (parts of speech,
+        say), or nothing but ``O``.
+    """
+    prefixes: set[str] = set()
+    legal = {"iob1": True, "bio": True}
+    for tags in sequences:
+        for tag in tags:
+            prefix, kind = split_tag(tag)
+            if prefix not in {"B", "I", "O", "E", "S"} or bool(kind) == (prefix == "O"):
+                return None
+            prefixes.add(prefix)
+        for scheme in ("iob1", "bio"):
+            legal[scheme] = legal[scheme] and illegal_place(tags, scheme) is None
+    if prefixes <= {"O"}:
+        return None
+    if prefixes & {"E", "S"}:
+        return "bioes"
+    return "iob1" if legal["iob1"] and not legal["bio"] else "bio"
+
+
+def may_follow(before: str | None, tag: str | None, scheme: Scheme) -> bool:
+    """Whether a tag may come after another; None stands for the start and the end of a sentence."""
+    prefix, kind = split_tag(tag) if tag is not None else ("O", "")
+    before_prefix, before_kind = split_tag(before) if before is not None else ("O", "")
+    if scheme == "iob1":
+        return prefix != "B" or before_kind == kind
+    if scheme == "bio":
+        return prefix != "I" or before_kind == kind
+    inside = before_prefix in {"B", "I"}
+    if prefix in {"I", "E"}:
+        return inside and before_kind == kind
+    return not inside
+
+
+def illegal_place(tags: Sequence[str], scheme: Scheme) -> int | None:
+    """Place of the first tag that may not be there, ``len(tags)`` if it is the end, or None."""
+    known = {"iob1": "IOB", "bio": "IOB", "bioes": "IOBES"}[scheme]
+    before: str | None = None
+    for place, tag in enumerate(tags):
+        prefix, kind = split_tag(tag)
+        if len(prefix) != 1 or prefix not in known or bool(kind) == (prefix == "O"):
+            return place
+        if not may_follow(before, tag, scheme):
+            return place
+        before = tag
+    return None if may_follow(before, None, scheme) else len(tags)
+
+
+def tags_to_spans(tags: Sequence[str]) -> list[TagSpan]:
+    """The spans of a sentence, in whatever scheme it is tagged, as conlleval finds them."""
+    spans: list[TagSpan] = []
+    start: int | None = None
+    before_prefix, before_kind = "O", ""
+    for place, tag in enumerate(tags):
+        prefix, kind = split_tag(tag)
+        starts = prefix != "O" and (
+            prefix in {"B", "S"} or before_prefix in {"E", "S", "O"} or before_kind != kind
+        )
+        if start is not None and (starts or prefix == "O"):
+            spans.append(TagSpan(start, place, before_kind))
+            start = None
+        if starts:
+            start = place
+        before_prefix, before_kind = prefix, kind
+    if start is not None:
+        spans.append(TagSpan(start, len(tags), before_kind))
+    return spans
+
+
+def spans_to_tags(spans: Iterable[TagSpan], length: int, scheme: Scheme) -> tuple[str, ...]:
+    """The tags of a sentence of `length` tokens that has these spans.
+
+    Raises:
+        ConfigError: Spans overlap, are empty or leave the sentence.
+    """
+    tags = ["O"] * length
+    free = 0
+    for start, end, kind in sorted(spans):
+        if not free <= start < end <= length:
+            raise ConfigError(
+                f"the span {kind!r} from {start} to {end} overlaps another, is empty or leaves the "
+                f"sentence of {length} tokens"
+            )
+        tags[start:end] = [f"I-{kind}"] * (end - start)
+        if scheme == "bioes":
+            tags[start] = f"B-{kind}"
+            tags[end - 1] = f"E-{kind}"
+            if end - start == 1:
+                tags[start] = f"S-{kind}"
+        elif scheme == "bio" or (start and split_tag(tags[start - 1])[1] == kind):
+            tags[start] = f"B-{kind}"
+        free = end
+    return tuple(tags)
+
+
+def convert_tags(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
+    """The same spans as tags of another scheme."""
+    return spans_to_tags(tags_to_spans(tags), len(tags), scheme)

@@ -1,0 +1,50 @@
+"""docs/task-formats.md: every file that it shows is read, and its code prints what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from elmokit.tasks.readers import FORMATS, TASKS, read_examples
+
+PAGE = (Path(__file__).parents[2] / "docs" / "task-formats.md").read_text("utf-8")
+SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
+SHOWN = re.compile(r"^`([\w./]+)`[^\n]*\n\n```text\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+
+
+def write_files(section: str, folder: Path) -> list[Path]:
+    """Make the files of a section; give what is to be read: files, or folders of them."""
+    inputs = []
+    for name, text in SHOWN.findall(section):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+        inputs.append(folder / Path(name).parts[0])
+    return list(dict.fromkeys(inputs))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_files_of_the_page_are_read(task, tmp_path):
+    inputs = write_files(SECTIONS[task], tmp_path)
+    assert len(inputs) >= 2
+    for path in inputs:
+        assert list(read_examples(task, path)), path.name
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_formats_of_the_page_are_all_there_are(task):
+    row = re.search(rf"^\| \[`{task}`\].*?\| (.*?) \|", PAGE, flags=re.MULTILINE)
+    assert row is not None
+    assert re.findall(r"`([\w-]+)`", row[1]) == [format.name for format in FORMATS[task]]
+
+
+def test_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_files(SECTIONS["classify"], tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", PAGE, flags=re.M | re.S)
+    assert blocks
+    for code, output in blocks:
+        exec(code, {})
+        assert capsys.readouterr().out == output

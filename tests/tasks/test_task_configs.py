@@ -1,0 +1,36 @@
+"""Every recipe in configs/tasks is read by the task that its name begins with."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from elmokit.config import dumps_toml, loads_toml, to_dict
+from elmokit.tasks.fitting import task_settings
+from elmokit.tasks.heads import HOMES, get_task
+
+RECIPES = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe_changes_its_task(path):
+    task = path.stem.partition("-")[0]
+    settings = task_settings(task, path)
+    assert settings != task_settings(task, None)
+
+    def contains(whole: dict[str, object], part: dict[str, object]) -> bool:
+        return all(
+            contains(whole[name], value) if isinstance(value, dict) else whole[name] == value
+            for name, value in part.items()
+        )
+
+    assert contains(to_dict(settings), tomllib.loads(path.read_text("utf-8")))
+    assert f"elmokit train {task} " in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("task", HOMES)
+def test_settings_go_to_toml_and_back(task):
+    kind = get_task(task).config_type
+    assert loads_toml(kind, dumps_toml(kind())) == kind()
