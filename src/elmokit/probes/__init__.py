@@ -1,0 +1,74 @@
+"""Stage 6: what each layer knows.
+
+Seven questions, a function each, all answered layer by layer::
+
+    import elmokit.probes
+
+    report = elmokit.probes.pos("my-model", "train.conllu", "test.conllu")
+    report.layers[1].accuracy
+    report.to_json()
+
+pos (in tagging) trains a linear probe for parts of speech; wsd (in senses) finds word senses by
+the nearest centroid, and inventory keeps the centroids to read new text with; similarity (in
+pairs) compares with people's judgement; polysemy (in uses) draws a word's uses as clusters; change
+(in shifts) compares a word in two corpora; robustness (in noise) spoils spellings; layers (in
+mixes) lays learned mixes side by side.
+
+Under them: sources says what can be probed, report what every answer has in common; linear,
+centroids, clusters, geometry and scores calculate; sense_files, wordnet, lemmas, pair_files and
+word_uses read; tables, plots and html show.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "pos": "elmokit.probes.tagging",
+    "wsd": "elmokit.probes.senses",
+    "SenseInventory": "elmokit.probes.inventory",
+    "similarity": "elmokit.probes.pairs",
+    "polysemy": "elmokit.probes.uses",
+    "change": "elmokit.probes.shifts",
+    "robustness": "elmokit.probes.noise",
+    "layers": "elmokit.probes.mixes",
+    "LayerVectors": "elmokit.probes.sources",
+    "random_weights": "elmokit.probes.sources",
+}
+
+if TYPE_CHECKING:
+    from elmokit.probes.inventory import SenseInventory
+    from elmokit.probes.mixes import layers
+    from elmokit.probes.noise import robustness
+    from elmokit.probes.pairs import similarity
+    from elmokit.probes.senses import wsd
+    from elmokit.probes.shifts import change
+    from elmokit.probes.sources import LayerVectors, random_weights
+    from elmokit.probes.tagging import pos
+    from elmokit.probes.uses import polysemy
+
+__all__ = [
+    "LayerVectors",
+    "SenseInventory",
+    "change",
+    "layers",
+    "polysemy",
+    "pos",
+    "random_weights",
+    "robustness",
+    "similarity",
+    "wsd",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'elmokit.probes' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

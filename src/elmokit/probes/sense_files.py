@@ -1,0 +1,159 @@
+"""Sense-annotated text: one JSON object a line, or the XML of the unified WSD framework.
+
+JSONL: ``{"tokens": [...], "keys": [[], ["say%2:32:00::"], ...]}``, a list of sense keys for each
+token, empty where there is none. The lemma is that of the first key. Several keys of one lemma may
+stand in one string, as in SemCor: ``year%1:28:02::;1:28:01::``.
+
+XML (Raganato and others, 2017): ``NAME.data.xml`` with ``wf`` and ``instance`` elements, and
+``NAME.gold.key.txt`` beside it with an instance's id and its keys on each line.
+
+Expressions of several words (``take_place``) are taken apart, because models read words; their
+vector is the mean of their words' vectors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+from elmokit.errors import DataError
+from elmokit.probes.wordnet import PARTS_OF_SPEECH, lemma_of
+from elmokit.text.corpus import numbered_lines
+
+_XML_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|corpus|!DOCTYPE)")
+
+
+class SenseUse(NamedTuple):
+    """A word or expression in a sentence, with its sense."""
+
+    start: int
+    end: int
+    """One after its last token."""
+    lemma: str
+    """As in ``bank%1``."""
+    keys: tuple[str, ...]
+    """The senses that count as right."""
+
+
+class SenseSentence(NamedTuple):
+    """A sentence and its annotated words."""
+
+    tokens: tuple[str, ...]
+    uses: tuple[SenseUse, ...]
+
+
+def read_senses(path: str | os.PathLike[str]) -> Iterator[SenseSentence]:
+    """Read sense-annotated sentences, of either kind, one at a time.
+
+    Raises:
+        DataError: The file is not of the kind; the message names the line or the instance.
+    """
+    if not Path(path).is_file():
+        raise DataError(f"no such file: {path}")
+    with open(path, "rb") as file:
+        start = file.read(64)
+    return _read_xml(Path(path)) if _XML_START.match(start) else _read_jsonl(path)
+
+
+def _read_jsonl(path: str | os.PathLike[str]) -> Iterator[SenseSentence]:
+    for number, line in numbered_lines(path):
+        if line.isspace():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+            tokens, keys = row["tokens"], row["keys"]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise DataError(
+                f'{where}: each line must be a JSON object with "tokens" and "keys" ({error})'
+            ) from None
+        _check_row(tokens, keys, where)
+        keys = [[key for item in senses for key in _expand(item)] for senses in keys]
+        try:
+            lemmas = [lemma_of(senses[0]) if senses else None for senses in keys]
+            for key in (key for senses in keys for key in senses[1:]):
+                lemma_of(key)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
+        yield _sentence(tokens, zip(lemmas, keys, strict=True))
+
+
+def _check_row(tokens: Any, keys: Any, where: str) -> None:
+    def strings(value: Any) -> bool:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+    if not strings(tokens) or not isinstance(keys, list) or not all(map(strings, keys)):
+        raise DataError(f'{where}: "tokens" must be strings, and "keys" a list of strings for each')
+    if len(tokens) != len(keys):
+        raise DataError(f"{where}: {len(tokens)} tokens but {len(keys)} lists of keys")
+
+
+def _expand(item: str) -> list[str]:
+    """SemCor writes several senses of one word as ``year%1:28:02::;1:28:01::``.
+
+    A ``U`` among them means that people found no sense that fits; it names none.
+    """
+    first, *more = item.split(";")
+    lemma = first.partition("%")[0]
+    return [first, *(f"{lemma}%{sense}" for sense in more if sense != "U")]
+
+
+def _sentence(words: list[str], senses: Any) -> SenseSentence:
+    tokens: list[str] = []
+    uses = []
+    for word, (lemma, keys) in zip(words, senses, strict=True):
+        start = len(tokens)
+        tokens.extend([part for part in re.split(r"[_\s]+", word) if part] or [word or "_"])
+        if lemma is not None and keys:
+            uses.append(SenseUse(start, len(tokens), lemma, tuple(keys)))
+    return SenseSentence(tuple(tokens), tuple(uses))
+
+
+def _read_xml(path: Path) -> Iterator[SenseSentence]:
+    gold = _read_keys(path)
+    try:
+        for _, element in ElementTree.iterparse(path):
+            if element.tag == "sentence":
+                words = [child for child in element if child.tag in ("wf", "instance")]
+                senses = [_instance(child, gold, path) for child in words]
+                yield _sentence([child.text or "" for child in words], senses)
+                element.clear()
+    except ElementTree.ParseError as error:
+        raise DataError(f"{path}: not well-formed XML ({error})") from None
+
+
+def _instance(
+    element: ElementTree.Element, gold: dict[str, tuple[str, ...]], path: Path
+) -> tuple[str | None, tuple[str, ...]]:
+    if element.tag == "wf":
+        return None, ()
+    name, lemma = element.get("id", ""), element.get("lemma", "")
+    pos = PARTS_OF_SPEECH.get(element.get("pos", ""))
+    if not lemma or pos is None:
+        raise DataError(f"{path}: the instance {name!r} lacks a lemma, or a pos NOUN to ADV")
+    if name not in gold:
+        return None, ()  # not every instance is judged
+    return f"{lemma.lower()}%{pos}", gold[name]
+
+
+def _read_keys(path: Path) -> dict[str, tuple[str, ...]]:
+    keys = path.with_name(path.name.removesuffix(".xml").removesuffix(".data") + ".gold.key.txt")
+    if not keys.is_file():
+        raise DataError(f"{path}: its senses should be in {keys}, which is not there")
+    gold: dict[str, tuple[str, ...]] = {}
+    for number, line in numbered_lines(keys):
+        fields = line.split()
+        if not fields:
+            continue
+        try:
+            for key in fields[1:]:
+                lemma_of(key)
+        except DataError as error:
+            raise DataError(f"{keys}, line {number}: {error}") from None
+        gold[fields[0]] = tuple(fields[1:])
+    return gold

@@ -1,0 +1,202 @@
+"""The probe `change`: does a word mean the same in two corpora?
+
+Three measures, all on uses drawn from each: the average cosine distance of a use here and a use
+there (APD); the distance of the two mean vectors, the prototypes (PRT); and the divergence of how
+the uses fall into groups that were found in both together (JSD).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from elmokit.errors import ConfigError, DataError
+from elmokit.probes.clusters import cluster
+from elmokit.probes.report import Cost, Report, Stopwatch
+from elmokit.probes.scores import jensen_shannon, spearman, unit_rows
+from elmokit.probes.sources import Source, Vectors, as_layer_vectors
+from elmokit.probes.word_uses import (
+    Corpus,
+    WordUse,
+    choose_layer,
+    count_words,
+    find_uses,
+    read_sentences,
+    use_vectors,
+)
+
+Measure = Literal["apd", "prt", "jsd"]
+MEASURES: tuple[Measure, ...] = get_args(Measure)
+
+
+@dataclass(frozen=True)
+class WordChange:
+    """How much one word differs."""
+
+    word: str
+    uses: tuple[int, int]
+    """Uses compared, from the first corpus and from the second."""
+    apd: float
+    """Average pairwise distance, from 0 to 2."""
+    prt: float
+    """Prototype distance, from 0 to 2."""
+    jsd: float
+    """Divergence of the groups, in bits, from 0 to 1."""
+    groups: int
+    examples: tuple[tuple[str, ...], tuple[str, ...]]
+    """Uses of each corpus that are least like the other's."""
+
+
+@dataclass(frozen=True)
+class ChangeReport(Report):
+    """The answer of `change`."""
+
+    model: str
+    layer: int
+    rank: str
+    """The measure by which the words are sorted."""
+    words: tuple[WordChange, ...]
+    """The most changed first."""
+    without_vectors: tuple[str, ...]
+    """Words that the vectors do not know; they are left out."""
+    gold: Mapping[str, float] | None
+    """Spearman's correlation of each measure with the scores given; None if there are none."""
+    cost: Cost
+
+
+def change(
+    model: Source,
+    first: Corpus,
+    second: Corpus,
+    words: Sequence[str] | None = None,
+    *,
+    layer: int | None = None,
+    rank: Measure = "apd",
+    most_uses: int = 100,
+    least_uses: int = 20,
+    most_words: int = 200,
+    examples: int = 2,
+    gold: Mapping[str, float] | None = None,
+    ignore_case: bool = False,
+    field: str = "text",
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+) -> ChangeReport:
+    """Rank words by how differently two corpora use them.
+
+    Args:
+        model: A model, word vectors, their path, or anything that is a `LayerVectors`.
+        first: A text file with one sentence a line, or sentences that can be read twice.
+        second: The other corpus.
+        words: The words to compare; without them the most frequent words of letters that both
+            corpora have at least `least_uses` times.
+        layer: The layer to compare on; the top one when left out.
+        rank: Sort by ``"apd"``, ``"prt"`` or ``"jsd"``.
+        most_uses: Uses of each word drawn from each corpus.
+        least_uses: How often a word must occur in each corpus, when `words` is left out.
+        most_words: How many words to compare, when `words` is left out.
+        examples: Sentences shown from each corpus.
+        gold: Known scores of change, to correlate the measures with.
+        ignore_case: Count ``Bank`` as a use of ``bank``.
+        field: Key or column that holds the text, in JSONL, CSV and Parquet.
+        seed: Sets which uses are drawn.
+        device: Where to run, when `model` is a path.
+
+    Raises:
+        DataError: A word does not occur in both, or no word does.
+    """
+    watch = Stopwatch()
+    if rank not in MEASURES:
+        raise ConfigError(f"rank={rank!r}: use {', '.join(MEASURES)}")
+    vectors = as_layer_vectors(model, device=device)
+    chosen = choose_layer(layer, vectors)
+    corpora = (("the first corpus", first), ("the second corpus", second))
+    if words is None:
+        counts = [count_words(read_sentences(corpus, vectors, field)) for _, corpus in corpora]
+        shared = {word: min(n, counts[1][word]) for word, n in counts[0].items() if word.isalpha()}
+        enough = [word for word, n in shared.items() if n >= least_uses]
+        words = sorted(enough, key=lambda word: (-shared[word], word))[:most_words]
+    if not words:
+        raise DataError(f"no word occurs {least_uses} times in both corpora; lower least_uses")
+    uses, arrays = [], []
+    for name, corpus in corpora:
+        sentences = read_sentences(corpus, vectors, field)
+        found = find_uses(
+            sentences,
+            list(dict.fromkeys(words)),
+            most=most_uses,
+            seed=seed,
+            ignore_case=ignore_case,
+            where=name,
+        )
+        uses.append(found)
+        arrays.append(use_vectors(vectors, found, chosen))
+    known = [word for word in uses[0] if arrays[0][word].any() and arrays[1][word].any()]
+    changes = [
+        _compare(
+            word,
+            (arrays[0][word], arrays[1][word]),
+            (uses[0][word], uses[1][word]),
+            examples,
+            seed,
+        )
+        for word in known
+    ]
+    changes.sort(key=lambda one: (-getattr(one, rank), one.word))
+    return ChangeReport(
+        model=vectors.name,
+        layer=chosen,
+        rank=rank,
+        words=tuple(changes),
+        without_vectors=tuple(word for word in uses[0] if word not in known),
+        gold=None if gold is None else _agreement(changes, gold),
+        cost=watch.cost(),
+    )
+
+
+def _compare(
+    word: str,
+    arrays: tuple[Vectors, Vectors],
+    uses: tuple[list[WordUse], list[WordUse]],
+    examples: int,
+    seed: int,
+) -> WordChange:
+    units = [unit_rows(array) for array in arrays]  # each (n, D)
+    found = cluster(np.concatenate(arrays), seed=seed)
+    labels = np.split(found.labels, [len(arrays[0])])
+    counts = [np.bincount(part, minlength=found.count) for part in labels]
+    means = [array.mean(axis=0) for array in arrays]  # (D,)
+    prototypes = unit_rows(np.stack(means))
+    shown = []
+    for here, there in ((0, 1), (1, 0)):
+        likeness = units[here] @ unit_rows(units[there].mean(axis=0))
+        order = np.argsort(likeness, kind="stable")[:examples]
+        shown.append(tuple(str(uses[here][place]) for place in order.tolist()))
+    return WordChange(
+        word=word,
+        uses=(len(uses[0]), len(uses[1])),
+        apd=float(1 - units[0].mean(axis=0) @ units[1].mean(axis=0)),
+        prt=float(1 - prototypes[0] @ prototypes[1]),
+        jsd=jensen_shannon(counts[0], counts[1]),
+        groups=found.count,
+        examples=(shown[0], shown[1]),
+    )
+
+
+def _agreement(changes: Sequence[WordChange], gold: Mapping[str, float]) -> dict[str, float]:
+    known = [one for one in changes if one.word in gold]
+    if len(known) < 2:
+        raise DataError("the scores of change are for fewer than two of the words compared")
+    truth = [gold[one.word] for one in known]
+    measures: dict[str, Callable[[WordChange], float]] = {
+        "apd": lambda one: one.apd,
+        "prt": lambda one: one.prt,
+        "jsd": lambda one: one.jsd,
+    }
+    return {
+        name: spearman([measure(one) for one in known], truth) for name, measure in measures.items()
+    }

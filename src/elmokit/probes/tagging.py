@@ -1,0 +1,270 @@
+"""The probe `pos`: how much of a word's part of speech can be read off each layer by a line.
+
+A linear probe is trained on every layer. Beside it runs the control task of Hewitt and Liang
+(2019): each word type gets a random tag, drawn once with the real tags' shares. A probe that does
+well there has memorised words, so what counts is the difference, the selectivity.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elmokit.errors import ConfigError, DataError
+from elmokit.probes.linear import Labels, fit_linear
+from elmokit.probes.report import Cost, Report, Stopwatch
+from elmokit.probes.sources import (
+    ElmoLayers,
+    LayerVectors,
+    Source,
+    as_layer_vectors,
+    with_vectors,
+)
+from elmokit.tasks.readers import read_examples
+
+CURVE = (0.01, 0.1)
+NO_TAG = "_"
+
+
+class TaggedSentence(NamedTuple):
+    """A sentence and a tag for every word."""
+
+    tokens: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+TaggedText: TypeAlias = str | os.PathLike[str] | Iterable[tuple[Sequence[str], Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A probe trained on a part of the text."""
+
+    tokens: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class TagLayer:
+    """What one layer knows."""
+
+    layer: int
+    accuracy: float
+    """Share of the test words that get their tag."""
+    control: float
+    """The same for random tags by word type."""
+    selectivity: float
+    """The difference."""
+    curve: tuple[CurvePoint, ...]
+    """Accuracy after less text; the last point is all of it."""
+
+
+@dataclass(frozen=True)
+class TagReport(Report):
+    """The answer of `pos`."""
+
+    model: str
+    column: str
+    labels: int
+    train_tokens: int
+    test_tokens: int
+    unknown_tags: int
+    """Test words whose tag never occurs in the training text: they count as wrong."""
+    majority: float
+    """Accuracy of always saying the most frequent tag."""
+    by_word: float
+    """Accuracy of each word's most frequent tag, without any vectors."""
+    layers: tuple[TagLayer, ...]
+    cost: Cost
+
+
+def pos(
+    model: Source,
+    train: TaggedText,
+    test: TaggedText,
+    *,
+    tags: str = "upos",
+    curve: Sequence[float] = CURVE,
+    max_tokens: int | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+) -> TagReport:
+    """Train and test a linear probe for parts of speech on every layer.
+
+    Vectors lie on disk in half precision while the probes are trained, one layer at a time.
+
+    Args:
+        model: A model, word vectors, their path, or anything that is a `LayerVectors`.
+        train: A CoNLL-U file, or pairs of tokens and tags.
+        test: The same, to measure on.
+        tags: Which column of the file: ``"upos"``, ``"xpos"``, ``"deprel"``, ...
+        curve: Shares of the training text for the learning curve, each between 0 and 1.
+        max_tokens: Take only so much of the training text, evenly spread sentences.
+        seed: Sets the random tags and the order of training.
+        device: Where to run; where the model is, when left out.
+
+    Raises:
+        DataError: A file is not CoNLL-U or holds no sentence.
+    """
+    watch = Stopwatch()
+    _check_curve(curve)
+    vectors = as_layer_vectors(model, device="cpu" if device is None else device)
+    if device is None:
+        device = vectors.elmo.device if isinstance(vectors, ElmoLayers) else "cpu"
+    training = _thin(_read(train, tags), max_tokens)
+    testing = _read(test, tags)
+    names = sorted({tag for sentence in training for tag in sentence.tags})
+    ids = {name: i for i, name in enumerate(names)}
+    words = [_words(training), _words(testing)]
+    gold = [_labels(training, ids), _labels(testing, ids)]
+    control = _control_labels(words, gold[0], len(names), seed)
+    with tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
+        features = [
+            _store(vectors, sentences, Path(folder) / name)
+            for sentences, name in ((training, "train"), (testing, "test"))
+        ]
+        layers = tuple(
+            _probe_layer(
+                layer,
+                (features[0][layer], features[1][layer]),
+                (gold[0], gold[1]),
+                control,
+                len(names),
+                curve,
+                seed,
+                device,
+            )
+            for layer in range(vectors.layers)
+        )
+        del features  # the files are about to go
+    return TagReport(
+        model=vectors.name,
+        column=tags,
+        labels=len(names),
+        train_tokens=len(gold[0]),
+        test_tokens=len(gold[1]),
+        unknown_tags=int((gold[1] < 0).sum()),
+        majority=float((gold[1] == np.bincount(gold[0]).argmax()).mean()),
+        by_word=_by_word(words, gold),
+        layers=layers,
+        cost=watch.cost(),
+    )
+
+
+def _probe_layer(
+    layer: int,
+    features: tuple[NDArray[np.float16], NDArray[np.float16]],
+    gold: tuple[Labels, Labels],
+    control: tuple[Labels, Labels],
+    classes: int,
+    curve: Sequence[float],
+    seed: int,
+    device: str | torch.device,
+) -> TagLayer:
+    train, test = np.array(features[0]), features[1]  # one layer of the training text in memory
+    order = np.random.default_rng(seed).permutation(len(train))
+    points = []
+    for share in sorted({share for share in curve if share < 1}):
+        part = np.sort(order[: max(1, round(share * len(train)))])
+        probe = fit_linear(train[part], [gold[0][part]], [classes], seed=seed, device=device)
+        points.append(CurvePoint(len(part), _accuracy(probe.predict(test)[0], gold[1])))
+    both = fit_linear(
+        train, [gold[0], control[0]], [classes, classes], seed=seed, device=device
+    ).predict(test)
+    accuracy, chance = _accuracy(both[0], gold[1]), _accuracy(both[1], control[1])
+    points.append(CurvePoint(len(train), accuracy))
+    return TagLayer(layer, accuracy, chance, accuracy - chance, tuple(points))
+
+
+def _store(
+    vectors: LayerVectors, sentences: Sequence[TaggedSentence], path: Path
+) -> NDArray[np.float16]:
+    """All vectors of the words in a file, (layers, N, D), in half precision."""
+    count = sum(len(sentence.tokens) for sentence in sentences)
+    shape = (vectors.layers, count, vectors.dim)
+    stored = np.memmap(path, np.float16, "w+", shape=shape)
+    start = 0
+    items = ((sentence.tokens, None) for sentence in sentences)
+    for tokens, _, array in with_vectors(vectors, items):
+        stored[:, start : start + len(tokens)] = array
+        start += len(tokens)
+    return stored
+
+
+def _read(text: TaggedText, column: str) -> list[TaggedSentence]:
+    if isinstance(text, str | os.PathLike):
+        examples = read_examples("tag", text, format="conllu", fields={"tags": column})
+        sentences = [TaggedSentence(example.tokens, example.tags) for example in examples]
+        if all(tag == NO_TAG for sentence in sentences for tag in sentence.tags):
+            raise DataError(f"{os.fspath(text)}: the column {column!r} has no tags; name another")
+    else:
+        sentences = [TaggedSentence(tuple(tokens), tuple(tags)) for tokens, tags in text]
+        if not any(sentence.tokens for sentence in sentences):
+            raise DataError("no tagged sentence was given")
+        for number, sentence in enumerate(sentences):
+            if len(sentence.tokens) != len(sentence.tags):
+                raise DataError(
+                    f"sentence {number}: {len(sentence.tokens)} tokens but "
+                    f"{len(sentence.tags)} tags"
+                )
+    return sentences
+
+
+def _thin(sentences: list[TaggedSentence], most: int | None) -> list[TaggedSentence]:
+    """Sentences spread evenly over the text, with about `most` tokens."""
+    total = sum(len(sentence.tokens) for sentence in sentences)
+    if most is None or total <= most:
+        return sentences
+    if most < 1:
+        raise ConfigError(f"max_tokens={most}: give a positive number")
+    places = np.linspace(0, len(sentences) - 1, max(1, round(len(sentences) * most / total)))
+    return [sentences[i] for i in sorted(set(places.round().astype(int).tolist()))]
+
+
+def _words(sentences: Iterable[TaggedSentence]) -> list[str]:
+    return [token for sentence in sentences for token in sentence.tokens]
+
+
+def _labels(sentences: Iterable[TaggedSentence], ids: dict[str, int]) -> Labels:
+    """Numbers of the tags; -1 for one that the training text does not have."""
+    tags = (tag for sentence in sentences for tag in sentence.tags)
+    return np.array([ids.get(tag, -1) for tag in tags], np.int64)
+
+
+def _control_labels(
+    words: Sequence[Sequence[str]], gold: Labels, classes: int, seed: int
+) -> tuple[Labels, Labels]:
+    types = sorted({*words[0], *words[1]})
+    shares = np.bincount(gold, minlength=classes) / len(gold)
+    drawn = np.random.default_rng(seed).choice(classes, size=len(types), p=shares)
+    of_type = dict(zip(types, drawn.tolist(), strict=True))
+    train, test = (np.array([of_type[word] for word in part], np.int64) for part in words)
+    return train, test
+
+
+def _by_word(words: Sequence[Sequence[str]], gold: Sequence[Labels]) -> float:
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for word, label in zip(words[0], gold[0].tolist(), strict=True):
+        counts[word][label] += 1
+    usual = int(np.bincount(gold[0]).argmax())
+    guesses = [counts[word].most_common(1)[0][0] if word in counts else usual for word in words[1]]
+    return _accuracy(np.array(guesses, np.int64), gold[1])
+
+
+def _accuracy(found: Labels, gold: Labels) -> float:
+    return float((found == gold).mean())
+
+
+def _check_curve(curve: Sequence[float]) -> None:
+    for share in curve:
+        if not 0 < share <= 1:
+            raise ConfigError(f"curve: {share} is no share between 0 and 1")
