@@ -103,3 +103,20 @@ def test_embedding_can_be_copied_pickled_and_moved(elmo):
     # The meta device shows that the frozen model follows without being a submodule.
     moved = copy.deepcopy(embedding).to("meta")
     assert moved.elmo.device.type == "meta"
+
+
+def test_what_was_learned_counts_whatever_the_optimiser():
+    """A fused optimiser changes weights behind torch's back, and packed weights must not stay."""
+    embedding = ElmoEmbedding("test-tiny", fine_tune=True, dropout=0.0)
+    embedding.eval()
+    optimiser = torch.optim.AdamW(embedding.parameters(), lr=0.1, fused=True)
+    batch = [["the", "bank"], ["a", "river", "."]]
+    with torch.no_grad():
+        embedding(batch)
+    for _ in range(2):
+        embedding(batch).vectors.square().sum().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    learned = embedding(batch).vectors.detach()
+    with torch.no_grad():
+        torch.testing.assert_close(embedding(batch).vectors, learned, rtol=1e-4, atol=1e-5)

@@ -61,7 +61,7 @@ class BiLM(nn.Module):
     def forget_packed(self) -> None:
         """Let go of packed weights: after the weights were changed behind torch's back."""
         for module in self.modules():
-            if isinstance(module, LstmLayer | PackedLinear):
+            if isinstance(module, BiLstm | LstmLayer | PackedLinear):
                 module.forget_packed()
 
     def zero_states(self, rows: int) -> list[LayerState]:

@@ -81,6 +81,11 @@ class BiLstm(nn.Module):
             self.add_module(f"{direction}_stack", stack)
         self._stacked = [PackedOnce[StackedWeights]() for _ in range(config.layers)]
 
+    def forget_packed(self) -> None:
+        """Let go of the stacked weights."""
+        for stacked in self._stacked:
+            stacked.forget()
+
     def zero_state(self, rows: int) -> LayerState:
         """A blank memory for a batch of so many sentences."""
         some = next(self.parameters())
