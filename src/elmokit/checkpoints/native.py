@@ -83,7 +83,7 @@ def read(folder: Path) -> Checkpoint:
     weights = _read_tensors(folder / WEIGHTS_FILE, packed)
     if packed:
         weights = _unpack(folder / WEIGHTS_FILE, weights, config.lstm.width)
-    _check_sizes(path, config, sum(tensor.numel() for tensor in weights.values()))
+    check_sizes(path, config, sum(tensor.numel() for tensor in weights.values()))
     vocabulary: Vocabulary | None = None
     if (folder / VOCABULARY_FILE).is_file():
         vocabulary = Vocabulary(_read_lines(folder / VOCABULARY_FILE), config.text)
@@ -206,8 +206,8 @@ def _is_empty(folder: Path) -> bool:
     return not any(folder.iterdir())
 
 
-def _check_sizes(path: Path, config: ModelConfig, stored: int) -> None:
-    """No size or number of parts can be more than the numbers stored.
+def check_sizes(path: Path, config: ModelConfig, stored: int) -> None:
+    """Complain about a size or a number of parts that is more than the numbers stored.
 
     Exact shapes are compared later, but against a model that must first be laid out.
     """

@@ -1,0 +1,74 @@
+"""Folders that `elmokit.plugins.hf` wrote for Hugging Face's `transformers`, read without it.
+
+| file | holds |
+|---|---|
+| ``config.json`` | ``"model_type": "elmokit"``; the biLM's own config as ``bilm`` |
+| ``model.safetensors`` | its tensors behind ``bilm.``, or behind ``elmo.bilm.`` beside a head |
+| ``vocab.txt``, ``characters.txt`` | word and symbol lists, if the model has them |
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.json_files import read_json
+from elmokit.checkpoints.native import CONFIG_FILE, SYMBOLS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
+from elmokit.checkpoints.native import check_sizes as check_stored
+from elmokit.config import ModelConfig, from_dict
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.text.vocab import Vocabulary, split_lines
+
+MODEL_TYPE = "elmokit"
+KIND = "transformers folder"
+_PREFIXES = ("bilm.", "elmo.bilm.")
+
+
+def matches(folder: Path) -> bool:
+    """Whether its config.json is that of an ELMo model of transformers."""
+    path = folder / CONFIG_FILE
+    return path.is_file() and read_json(path).get("model_type") == MODEL_TYPE
+
+
+def read(folder: Path) -> Checkpoint:
+    """Read the biLM; a head beside it is left out."""
+    path = folder / CONFIG_FILE
+    try:
+        config = from_dict(ModelConfig, read_json(path).get("bilm") or {}, "bilm")
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    weights = _read_tensors(folder / WEIGHTS_FILE)
+    check_stored(path, config, sum(tensor.numel() for tensor in weights.values()))
+    words = _read_lines(folder / VOCABULARY_FILE)
+    symbols = _read_lines(folder / SYMBOLS_FILE)
+    return Checkpoint(
+        config,
+        weights,
+        KIND,
+        str(folder),
+        vocabulary=Vocabulary(words, config.text) if words is not None else None,
+        symbols=tuple(symbols) if symbols is not None else None,
+    )
+
+
+def _read_lines(path: Path) -> list[str] | None:
+    return split_lines(path.read_bytes(), str(path)) if path.is_file() else None
+
+
+def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing")
+    tensors: dict[str, torch.Tensor] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                for prefix in _PREFIXES:
+                    if name.startswith(prefix):
+                        tensors[name.removeprefix(prefix)] = file.get_tensor(name).clone()
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: not a readable safetensors file ({error})") from None
+    return tensors
