@@ -1,0 +1,331 @@
+"""What ELMo gains on every task: without it, with static vectors, with ELMo, with both.
+
+Run: python benchmarks/tasks/run.py [NAME ...] [--seeds 3] [--inputs none static elmo both] [--save]
+
+Each cell (a set, a kind of inputs, a seed) is one training run, judged on the test data with the
+weights that were best on the development data. Finished cells are kept in a file, so that the
+table can be made in pieces: the same command goes on where it was stopped, and --add takes over
+the cells of another machine. --store-ratio measures training on stored layers against computing
+them in every epoch. --save writes benchmarks/results/tasks.txt and tasks.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from data import FOLDER, RECIPES, ROOT, SEED, BenchmarkSet, archives_folder, benchmark_data
+from machine import RESULTS
+from table import COLUMNS, table
+
+from elmokit.bench.machine import machine
+from elmokit.config import to_dict
+from elmokit.tasks import fit, read_examples
+from elmokit.tasks.fitting import task_settings
+from elmokit.tasks.inputs.references import StaticVectors, as_layers
+from elmokit.tasks.inputs.source import LayerSource
+from elmokit.whole_file import whole_file
+
+CELLS = FOLDER.parent / "task-cells.json"
+RUNS = FOLDER.parent / "task-runs"
+STATIC = {
+    "en": ("glove_100d_en", "glove.6B.100d.40k.txt"),
+    "zh": ("word2vec_100d_zh", "zh.100d.25k.vec"),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a set is run.
+
+    Attributes:
+        recipe: Its settings, a file in configs/tasks.
+        train: The most training examples, unless --train says otherwise; 0: all.
+        dev: The most development examples; 0: all.
+        overrides: Further settings.
+    """
+
+    recipe: str
+    train: int = 0
+    dev: int = 0
+    overrides: tuple[str, ...] = ()
+
+
+PLANS = {
+    "sst5": Plan("classify-sentiment"),
+    "sst2": Plan("classify-sentiment"),
+    "trec6": Plan("classify-sentiment"),
+    "wnut17": Plan("tag-ner"),
+    "ewt_pos": Plan("tag-pos"),
+    "conll2000": Plan("tag-chunks"),
+    "propbank": Plan("tag-roles"),
+    "nli": Plan("pair-nli"),
+    "semeval2010": Plan("relation-semeval"),
+    "gap": Plan("coref-gap"),
+    "snips": Plan("dialogue-snips"),
+    "squad": Plan("qa-squad", train=20_000, dev=1_000),
+    "tatoeba_en_zh": Plan("seq2seq-translation", overrides=("head.target_tokenizer=chars",)),
+    "tatoeba_zh_en": Plan(
+        "seq2seq-translation",
+        overrides=("inputs.tokenizer=chars", "head.target_tokenizer=words"),
+    ),
+    "scitldr": Plan("seq2seq-summaries"),
+    "chnsenticorp": Plan("classify-sentiment"),
+    "weibo_ner": Plan("tag-ner"),
+    "gsd_pos": Plan("tag-pos"),
+    "cmrc": Plan("qa-cmrc"),
+}
+
+
+class Benchmark:
+    """All cells, those that are finished and those that are to be.
+
+    Args:
+        options: Of the command line.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._elmos: dict[str, LayerSource] = {}
+        self._statics: dict[str, StaticVectors] = {}
+        self.cells: dict[str, dict[str, Any]] = {}
+        for path in (options.cells, *options.add):
+            if path.is_file():
+                self.cells.update(json.loads(path.read_text("utf-8")))
+
+    def run(self, name: str) -> None:
+        """Train the cells of a set that are not finished."""
+        data = benchmark_data(name, self._options.archives)
+        examples: dict[str, list[Any]] = {}
+        whole: dict[str, int] = {}
+        store = RUNS / name / "layers"
+        for kind in COLUMNS:
+            for seed in range(self._options.seeds):
+                key, setup = f"{name}/{kind}/{seed}", self._setup(data, kind)
+                if kind not in self._options.inputs or self._done(key, setup):
+                    continue
+                if not examples:
+                    examples, whole = self._read(data)
+                report, seconds = self._train(data, examples, kind, seed, store=store)
+                self.cells[key] = {
+                    "primary": report["primary"],
+                    "test": _numbers(report["test"]),
+                    "dev": _numbers(report["dev"]),
+                    "examples": report["examples"],
+                    "whole": whole,
+                    "steps": report["steps"],
+                    "best_step": report["best_step"],
+                    "reason": report["reason"],
+                    "layers": report["layers"],
+                    "seconds": round(seconds, 1),
+                    "setup": setup,
+                    "machine": _machine(self._options.device),
+                }
+                self._keep()
+                score = report["test"][report["primary"]]
+                print(f"{key:28} {report['primary']} {score:.4f} in {seconds:.0f} s", flush=True)
+        shutil.rmtree(RUNS / name, ignore_errors=True)
+
+    def store_ratio(self, name: str, epochs: int) -> None:
+        """Train for a few epochs on stored layers, and again computing them whenever needed."""
+        data = benchmark_data(name, self._options.archives)
+        key, setup = f"store/{name}", {**self._setup(data, "elmo"), "epochs": epochs}
+        if self._done(key, setup):
+            return
+        examples, _ = self._read(data)
+        length = (f"run.epochs={epochs}", "run.patience=0")
+        times = {}
+        for case, overrides in (("with", length), ("without", (*length, "inputs.store_gb=0"))):
+            with tempfile.TemporaryDirectory() as store:
+                times[case] = self._train(
+                    data, examples, "elmo", 0, *overrides, store=Path(store), spot=f"store-{case}"
+                )[1]
+        self.cells[key] = {
+            **times,
+            "epochs": epochs,
+            "setup": setup,
+            "machine": _machine(self._options.device),
+        }
+        self._keep()
+        shutil.rmtree(RUNS / name, ignore_errors=True)
+
+    def _setup(self, data: BenchmarkSet, kind: str) -> dict[str, Any]:
+        """What a finished cell must have in common with the one that is asked for."""
+        plan, options = PLANS[data.name], self._options
+        setup: dict[str, Any] = {
+            "recipe": plan.recipe,
+            "overrides": list(self._overrides(plan)),
+            "config": to_dict(self._config(data, 0)),
+            "train": plan.train if options.train is None else options.train,
+            "dev": plan.dev if options.dev is None else options.dev,
+            "test": options.test,
+        }
+        if kind in ("elmo", "both"):
+            source = self._elmo(data.language)
+            setup["elmo"] = f"{Path(source.name).name} {source.fingerprint[:12]}"
+        if kind in ("static", "both"):
+            setup["static"] = STATIC[data.language][1]
+        return setup
+
+    def _done(self, key: str, setup: dict[str, Any]) -> bool:
+        return key in self.cells and self.cells[key]["setup"] == setup
+
+    def _overrides(self, plan: Plan) -> tuple[str, ...]:
+        epochs = self._options.epochs
+        return (
+            *plan.overrides,
+            *self._options.set,
+            *([f"run.epochs={epochs}"] if epochs is not None else []),
+        )
+
+    def _config(self, data: BenchmarkSet, seed: int, *overrides: str) -> Any:
+        plan = PLANS[data.name]
+        every = (*self._overrides(plan), f"run.seed={seed}", *overrides)
+        return task_settings(data.task, ROOT / "configs/tasks" / f"{plan.recipe}.toml", every)
+
+    def _train(
+        self,
+        data: BenchmarkSet,
+        examples: dict[str, list[Any]],
+        kind: str,
+        seed: int,
+        *overrides: str,
+        store: Path,
+        spot: str = "",
+    ) -> tuple[dict[str, Any], float]:
+        """The report of a run, and how many seconds it took with everything."""
+        folder = RUNS / data.name / (spot or f"{kind}-{seed}")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        start = time.monotonic()
+        fit(
+            data.task,
+            examples["train"],
+            examples["dev"],
+            test=examples["test"],
+            elmo=self._elmo(data.language) if kind in ("elmo", "both") else None,
+            static=self._static(data.language) if kind in ("static", "both") else None,
+            config=self._config(data, seed, *overrides),
+            output=folder,
+            store=store,
+            device=self._options.device,
+            quiet=not self._options.verbose,
+        )
+        seconds = time.monotonic() - start
+        report: dict[str, Any] = json.loads((folder / "report.json").read_text("utf-8"))
+        shutil.rmtree(folder)
+        return report, seconds
+
+    def _read(self, data: BenchmarkSet) -> tuple[dict[str, list[Any]], dict[str, int]]:
+        """Examples by part, and how many there would have been."""
+        setup = self._setup(data, "none")
+        parts = {
+            part: list(read_examples(data.task, path, **data.reading))
+            for part, path in data.paths.items()
+        }
+        whole = {part: len(examples) for part, examples in parts.items()}
+        return {part: _some(examples, setup[part]) for part, examples in parts.items()}, whole
+
+    def _elmo(self, language: str) -> LayerSource:
+        if language not in self._elmos:
+            self._elmos[language] = as_layers(getattr(self._options, f"elmo_{language}"))
+        return self._elmos[language]
+
+    def _static(self, language: str) -> StaticVectors:
+        if language not in self._statics:
+            archive, file = STATIC[language]
+            if not (FOLDER / archive / file).is_file():
+                place = archives_folder(self._options.archives) / f"{archive}.tar.xz"
+                with tarfile.open(place) as packed:
+                    packed.extractall(FOLDER, filter="data")
+            self._statics[language] = StaticVectors(FOLDER / archive / file)
+        return self._statics[language]
+
+    def _keep(self) -> None:
+        with whole_file(self._options.cells) as temporary:
+            temporary.write_text(json.dumps(self.cells, indent=1) + "\n", "utf-8")
+
+
+def _numbers(scores: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in scores.items() if isinstance(value, int | float)}
+
+
+def _some(examples: list[Any], most: int) -> list[Any]:
+    """So many of the examples, drawn with the fixed seed, in their order; all for 0."""
+    if not most or most >= len(examples):
+        return examples
+    chosen = random.Random(SEED).sample(range(len(examples)), most)
+    return [examples[place] for place in sorted(chosen)]
+
+
+def _machine(device: str | None) -> str:
+    found = machine()
+    cuda = (device or "cuda").startswith("cuda") and torch.cuda.is_available()
+    where = torch.cuda.get_device_name() if cuda else found["processor"]
+    return f"{found['date']}, {where}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PLANS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--inputs", nargs="+", choices=COLUMNS, default=list(COLUMNS))
+    parser.add_argument("--elmo-en", default="small-en", help="the English model")
+    parser.add_argument("--elmo-zh", default="small-zh", help="the Chinese model")
+    parser.add_argument("--device")
+    parser.add_argument("--threads", type=int, help="of torch on the CPU")
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings")
+    parser.add_argument("--train", type=int, help="the most training examples; 0: all")
+    parser.add_argument("--dev", type=int, help="the most development examples; 0: all")
+    parser.add_argument("--test", type=int, default=0, help="the most test examples; 0: all")
+    parser.add_argument("--store-ratio", type=int, metavar="EPOCHS", help="measure the store")
+    parser.add_argument("--archives", type=Path, help="folder of the archives")
+    parser.add_argument("--cells", type=Path, default=CELLS, help="where finished cells are kept")
+    parser.add_argument("--add", type=Path, nargs="+", default=[], help="cells of other runs")
+    parser.add_argument("--table", action="store_true", help="train nothing, show what there is")
+    parser.add_argument("--verbose", action="store_true", help="show each run")
+    parser.add_argument("--save", action="store_true")
+    options = parser.parse_args(arguments)
+    for name in options.names:
+        if name not in PLANS:
+            parser.error(f"no set {name!r}. Sets: {', '.join(PLANS)}")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parsed(arguments)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    options.cells.parent.mkdir(parents=True, exist_ok=True)
+    benchmark = Benchmark(options)
+    for name in () if options.table else options.names or PLANS:
+        if options.store_ratio:
+            benchmark.store_ratio(name, options.store_ratio)
+        else:
+            benchmark.run(name)
+    text = table(benchmark.cells, list(RECIPES))
+    print(text)
+    if options.save:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "tasks.txt").write_text(text + "\n", "utf-8")
+        (RESULTS / "tasks.json").write_text(json.dumps(benchmark.cells, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""``elmokit evaluate``: how good a predictor's answers are."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from elmokit.cli.options import Device, Json
+from elmokit.cli.task_options import FileFormat, MovedElmo, MovedStatic, PredictorFolder
+
+EXAMPLES = (
+    "elmokit evaluate my-classifier test.tsv",
+    "elmokit evaluate my-tagger test.conll --json",
+)
+
+
+def evaluate(  # noqa: D417 - options that verbs share bring their own help
+    predictor: PredictorFolder,
+    data: Annotated[str, Parameter(name="FILE")],
+    /,
+    *,
+    format: FileFormat = None,
+    elmo: MovedElmo = None,
+    static: MovedStatic = None,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Compare a predictor's answers with the truth.
+
+    Args:
+        data: Labelled examples in a format of the task, or - for standard input.
+    """
+    from elmokit.tasks.predictor import Predictor
+    from elmokit.tasks.report import label_table, numbers
+
+    loaded = Predictor.load(predictor, elmo=elmo, static=static, device=device)
+    scores = loaded.evaluate(data, format=format)
+    if as_json:
+        print(json.dumps(scores, indent=2, ensure_ascii=False))
+        return
+    print(numbers(scores))
+    if "labels" in scores:
+        print(f"\n{label_table(scores['labels'])}")

@@ -1,0 +1,105 @@
+"""``elmokit train``: a task's model from labelled examples, with ELMo or without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from elmokit.cli.options import AtLeastOne, Flag, Json, UsageError
+from elmokit.cli.pretrain import Resume, Set, TrainingDevice
+from elmokit.cli.task_options import FieldNames, FileFormat, StaticFile, field_names
+
+EXAMPLES = (
+    "elmokit train classify --train train.tsv --dev dev.tsv -o my-classifier",
+    "elmokit train tag --train train.conll --dev dev.conll -o my-tagger --elmo elmo_weights.hdf5",
+    "elmokit train tag --train train.conll --dev dev.conll -o plain --elmo none --epochs 5",
+    "elmokit train classify --train train.tsv --dev dev.tsv -o gains --compare --static glove.txt",
+)
+
+
+def train(  # noqa: D417 - options that verbs share bring their own help
+    task: Annotated[str, Parameter(name="TASK")],
+    /,
+    *,
+    train: Path,
+    dev: Path,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    test: Path | None = None,
+    elmo: str | None = None,
+    static: StaticFile = None,
+    config: Path | None = None,
+    changes: Set = (),
+    epochs: Annotated[int | None, AtLeastOne] = None,
+    seed: int | None = None,
+    fine_tune: Annotated[bool, Flag] = False,
+    compare: Annotated[bool, Flag] = False,
+    seeds: Annotated[int, AtLeastOne] = 3,
+    resume: Resume = False,
+    bundle: Annotated[bool, Flag] = False,
+    store: Path | None = None,
+    tokenizer: str | None = None,
+    format: FileFormat = None,
+    fields: FieldNames = (),
+    device: TrainingDevice = None,
+    as_json: Json = False,
+) -> None:
+    """Train a task's model; the weights that are best on the dev data are kept.
+
+    Args:
+        task: classify: one class a text. tag: one tag a token.
+        train: Labelled examples to learn from, in a format of the task.
+        dev: Labelled examples to judge by while learning.
+        output: Folder for the predictor, its report and pictures.
+        test: Labelled examples on which the result is judged at the end.
+        elmo: The model: folder, weights file, archive, embedded name or hf:OWNER/NAME; none to
+            train without ELMo. The embedded model when left out.
+        config: TOML file with settings that replace the task's own.
+        epochs: The most passes over the training data.
+        seed: Decides everything random.
+        fine_tune: Train the biLM too, at a lower rate.
+        compare: Train the same model without ELMo, with it and, given static vectors, with those
+            and with both; print means, spreads and how much of the error goes away.
+        seeds: How often each is trained, with --compare.
+        bundle: Put the biLM and static vectors into the folder, which then needs nothing else.
+        store: Folder in which the layers of the data are kept for later runs; deleted at the end
+            when left out.
+        tokenizer: How text is split: words, space, chars, jieba, spacy:LANGUAGE; as the ELMo
+            model does it when left out.
+    """
+    import json
+
+    from elmokit.checkpoints.sources import DEFAULT_MODEL
+    from elmokit.tasks.comparison import compare as compare_inputs
+    from elmokit.tasks.fitting import fit, task_settings
+    from elmokit.tasks.report import REPORT_FILE
+
+    short = {
+        "run.epochs": epochs,
+        "run.seed": seed,
+        "inputs.tokenizer": tokenizer,
+        "fine_tune.on": "true" if fine_tune else None,
+    }
+    given = [f"{name}={value}" for name, value in short.items() if value is not None]
+    settings = task_settings(task, config, [*changes, *given])
+    source = None if elmo == "none" else elmo or DEFAULT_MODEL
+    names = field_names(fields)
+    if compare:
+        if source is None:
+            raise UsageError("--compare trains with and without ELMo: leave --elmo none out.")
+        if bundle:
+            raise UsageError("--bundle goes with one predictor, not with --compare.")
+        result = compare_inputs(
+            task, train, dev, elmo=source, static=static, config=settings, output=output,
+            test=test, seeds=seeds, resume=resume, device=device, store=store, format=format,
+            fields=names,
+        )  # fmt: skip
+        print(json.dumps(result.to_dict(), indent=2) if as_json else result)
+        return
+    fit(
+        task, train, dev, elmo=source, static=static, config=settings, output=output, test=test,
+        resume=resume, device=device, store=store, bundle=bundle, format=format, fields=names,
+    )  # fmt: skip
+    if as_json:
+        print((output / REPORT_FILE).read_text(encoding="utf-8"), end="")

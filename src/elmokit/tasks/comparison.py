@@ -1,0 +1,212 @@
+"""`compare`: the same model without ELMo, with it, with static vectors, with both."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import ConfigError
+from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.fitting import RUN_FILE, RUN_FOLDER, Data, Request, Run, task_settings
+from elmokit.tasks.heads import get_task
+from elmokit.tasks.inputs.references import Elmos, Static
+from elmokit.tasks.report import REPORT_FILE
+from elmokit.whole_file import whole_file
+
+COMPARISON_FILE = "comparison.json"
+_BEST = {"bleu": 100.0}
+"""Scores whose highest value is not 1."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What one kind of inputs reached."""
+
+    scores: tuple[float, ...]
+    """One a seed."""
+    seconds: float
+    """Of all seeds' training together."""
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return statistics.fmean(self.scores)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over the seeds; 0 for one seed."""
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What ELMo gains."""
+
+    task: str
+    primary: str
+    """Name of the score."""
+    judged_on: str
+    """test where it was given, else dev."""
+    seeds: tuple[int, ...]
+    variants: dict[str, Variant]
+    """By name: base, static, elmo, both."""
+
+    def error_reduction(self, name: str) -> float:
+        """The share of the base's error that a variant takes away; negative if it adds some."""
+        best = _BEST.get(self.primary, 1.0)
+        error = best - self.variants["base"].mean
+        return (self.variants[name].mean - self.variants["base"].mean) / error if error else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "task": self.task,
+            "primary": self.primary,
+            "judged_on": self.judged_on,
+            "seeds": list(self.seeds),
+            "variants": {
+                name: {
+                    "scores": list(variant.scores),
+                    "mean": variant.mean,
+                    "spread": variant.spread,
+                    "error_reduction": self.error_reduction(name),
+                    "seconds": round(variant.seconds, 1),
+                }
+                for name, variant in self.variants.items()
+            },
+        }
+
+    def __str__(self) -> str:
+        names = {"base": "base", "static": "+ static", "elmo": "+ ELMo", "both": "+ both"}
+        lines = [
+            f"{self.primary} on the {self.judged_on} data, {len(self.seeds)} seed(s)",
+            f"{'inputs':10} {'mean':>8} {'spread':>8} {'error less by':>14}",
+        ]
+        for name, variant in self.variants.items():
+            less = "" if name == "base" else f"{self.error_reduction(name):.1%}"
+            lines.append(f"{names[name]:10} {variant.mean:>8.4f} {variant.spread:>8.4f} {less:>14}")
+        return "\n".join(lines)
+
+
+def compare(
+    task: str,
+    train: Data,
+    dev: Data,
+    *,
+    elmo: Elmos,
+    static: Static | None = None,
+    config: TaskConfig | str | Path | None = None,
+    output: str | Path | None = None,
+    test: Data | None = None,
+    seeds: int = 3,
+    resume: bool = False,
+    device: str | None = None,
+    store: str | Path | None = None,
+    format: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    quiet: bool = False,
+) -> Comparison:
+    """Train the same model with several inputs and several seeds.
+
+    The base has what the settings ask for (learned word vectors, characters); the others add
+    static vectors, ELMo, or both. Arguments are those of `fit`, and:
+
+    Args:
+        task: As for `fit`.
+        train: As for `fit`.
+        dev: As for `fit`.
+        elmo: As for `fit`, but needed.
+        static: As for `fit`; without it, base and ELMo alone are compared.
+        config: As for `fit`; ``run.seed`` is the first seed.
+        output: Folder for all predictors and for ``comparison.json``.
+        test: As for `fit`; where given, the comparison is made on it.
+        seeds: How often each kind of inputs is trained.
+        resume: Go on with a comparison that was stopped.
+        device: As for `fit`.
+        store: As for `fit`.
+        format: As for `fit`.
+        fields: As for `fit`.
+        quiet: As for `fit`.
+    """
+    if seeds < 1:
+        raise ConfigError(f"seeds={seeds}: at least one is needed")
+    settings = task_settings(task, config)
+    full = Request(get_task(task), elmo, static, settings, format, dict(fields or {}), device)
+    with ExitStack() as stack:
+
+        def place(path: str | Path | None) -> Path:
+            if path is not None:
+                return Path(path)
+            return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-")))
+
+        folder, layers = place(output), place(store)
+        examples = [full.read(train), full.read(dev)]
+        tested = None if test is None else full.read(test)
+        variants: dict[str, Variant] = {}
+        reports: list[dict[str, Any]] = []
+        first = settings.run.seed
+        for name in ("base", "static", "elmo", "both") if static is not None else ("base", "elmo"):
+            reports = []
+            for seed in range(first, first + seeds):
+                request = _variant(full, name, seed)
+                spot = folder / f"{name}-{seed}"
+                reports.append(
+                    _report(request, examples, tested, spot, layers, resume=resume, quiet=quiet)
+                )
+            judged = "dev" if tested is None else "test"
+            scores = tuple(float(report[judged][report["primary"]]) for report in reports)
+            variants[name] = Variant(scores, sum(report["seconds"] for report in reports))
+        result = Comparison(
+            task,
+            reports[0]["primary"],
+            "dev" if tested is None else "test",
+            tuple(range(first, first + seeds)),
+            variants,
+        )
+        with whole_file(folder / COMPARISON_FILE) as temporary:
+            temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n", encoding="utf-8")
+    return result
+
+
+def _variant(full: Request, name: str, seed: int) -> Request:
+    """The same request with other inputs and another seed; what is loaded is shared."""
+    config = replace(full.config, run=replace(full.config.run, seed=seed))
+    with_elmo, with_static = name in ("elmo", "both"), name in ("static", "both")
+    if not with_elmo:
+        config = replace(config, fine_tune=replace(config.fine_tune, on=False))
+    return Request(
+        full.task,
+        full.elmo if with_elmo else None,
+        full.static if with_static else None,
+        config,
+        full.format,
+        full.fields,
+        str(full.device),
+    )
+
+
+def _report(
+    request: Request,
+    examples: Sequence[Sequence[Any]],
+    test: Sequence[Any] | None,
+    folder: Path,
+    store: Path,
+    *,
+    resume: bool,
+    quiet: bool,
+) -> dict[str, Any]:
+    """The report of one run, which is made unless an earlier call has finished it."""
+    done = folder / REPORT_FILE
+    if not (resume and done.is_file()):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        goes_on = resume and (folder / RUN_FOLDER / RUN_FILE).is_file()
+        run = Run(request, examples[0], examples[1], folder, quiet=quiet)
+        run(store, resume=goes_on, bundle=False, test=test)
+    report: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+    return report

@@ -1,0 +1,152 @@
+"""Everything the training of a task can be told.
+
+All tasks share `TaskConfig`; a task adds a table ``head`` of its own by a subclass that stands in
+its module in `elmokit.tasks.heads`. Settings come from the task's defaults, a TOML file and single
+overrides, in that order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from elmokit.training.settings import (
+    OptimiserConfig,
+    check,
+    check_not_negative,
+    check_positive,
+)
+
+PLACES = ("input", "output", "target")
+"""Where ELMo may enter: before the task's encoder, after it, and where a task reads what it writes
+itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputsConfig:
+    """What a token is to the task's model: the parts are put side by side.
+
+    ELMo and static vectors take part when they are given to `fit` (``--elmo``, ``--static``).
+    """
+
+    tokenizer: str = ""
+    """How text is split; empty: as the ELMo model does it, or ``words`` without one."""
+    words: int = 100
+    """Width of a vector learned for each word of the training data; 0: none."""
+    min_count: int = 1
+    """Rarer words share one vector."""
+    lowercase: bool = True
+    """Whether learned words are looked up in lower case."""
+    word_dropout: float = 0.1
+    """How often a word stands for all unknown ones in training."""
+    characters: int = 0
+    """Width of a character CNN that learns with the task; 0: none."""
+    elmo_at: tuple[str, ...] = ("input",)
+    """Where ELMo enters, each place with a mix of its own: input, output, and, for a task that
+    writes text, target: what it has written, read by the forward direction alone."""
+    layer_norm: bool = False
+    """Whether layers are normalised over the batch before they are mixed."""
+    mix_penalty: float = 1e-3
+    """Pull of the mix's weights towards a plain average."""
+    store_gb: float = 20.0
+    """The most disk for stored layers; sentences beyond it are computed whenever they are read."""
+    dropout: float = 0.3
+    """On all parts together."""
+
+    def __post_init__(self) -> None:
+        check_not_negative(self, "words", "characters", "mix_penalty", "store_gb")
+        check_not_negative(self, "dropout", "word_dropout")
+        check_positive(self, "min_count")
+        for name in ("dropout", "word_dropout"):
+            check(getattr(self, name) < 1, self, name, "give a share below one")
+        known = bool(self.elmo_at) and set(self.elmo_at) <= set(PLACES)
+        distinct = len(set(self.elmo_at)) == len(self.elmo_at)
+        check(known and distinct, self, "elmo_at", f"choose from {', '.join(PLACES)}")
+        alone = "target" in self.elmo_at  # one word at a time has no batch to be normalised over
+        check(not (alone and self.layer_norm), self, "layer_norm", "not with ELMo at the target")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """The biLSTM between inputs and answers."""
+
+    layers: int = 1
+    """0: none, the answers read the inputs themselves."""
+    cells: int = 128
+    """Width of one direction."""
+    dropout: float = 0.3
+    """Between its layers and on its output."""
+
+    def __post_init__(self) -> None:
+        check_not_negative(self, "layers", "dropout")
+        check_positive(self, "cells")
+        check(self.dropout < 1, self, "dropout", "give a share below one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuneConfig:
+    """Whether and how the biLM learns with the task."""
+
+    on: bool = False
+    rate_share: float = 0.1
+    """The biLM's learning rate as a share of the others'."""
+    unfreeze_every: float = 0.0
+    """Epochs after which one more of its layers, the top one first, begins to learn; 0: all learn
+    from the start."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "rate_share")
+        check_not_negative(self, "unfreeze_every")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRunConfig:
+    """How long training goes on."""
+
+    epochs: int = 30
+    """The most passes over the training data."""
+    batch: int = 32
+    """Examples of a step."""
+    patience: int = 6
+    """Looks at the dev data without improvement after which training stops; 0: never."""
+    looks: int = 1
+    """Looks at the dev data in an epoch."""
+    seed: int = 0
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto: mixed precision on a GPU, float32 elsewhere."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "epochs", "batch", "looks")
+        check_not_negative(self, "patience", "seed")
+        precisions = ("auto", "float32", "bfloat16")
+        check(self.precision in precisions, self, "precision", f"use {', '.join(precisions)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassLossConfig:
+    """How the choice of one class is judged in training."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: rare classes count for more, so that all classes together weigh the same."""
+    label_smoothing: float = 0.0
+    """Share of the truth that is spread over all classes."""
+
+    def __post_init__(self) -> None:
+        kinds = ("none", "balanced")
+        check(self.class_weights in kinds, self, "class_weights", f"use {' or '.join(kinds)}")
+        check(0 <= self.label_smoothing < 1, self, "label_smoothing", "give a share below one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig:
+    """The settings that all tasks share."""
+
+    inputs: InputsConfig = field(default_factory=InputsConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    fine_tune: FineTuneConfig = field(default_factory=FineTuneConfig)
+    optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(
+            rate=2e-3, warmup=20, betas=(0.9, 0.99), clip_norm=5.0
+        )
+    )
+    run: TaskRunConfig = field(default_factory=TaskRunConfig)

@@ -1,0 +1,183 @@
+"""`coref`: which of two names a pronoun stands for, if any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.errors import DataError
+from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.embedder import Widths
+from elmokit.tasks.encoder import Encoder, dense_layers, known, mean_pooling, span_mask
+from elmokit.tasks.examples import CorefExample, Mention, Span, Spans, Tokens, covering_tokens
+from elmokit.tasks.task import Batch, Head, Task, Tokenize
+from elmokit.training.settings import check, check_not_negative, check_positive
+
+LABELS: tuple[Literal["A", "B", "neither"], ...] = ("A", "B", "neither")
+_OTHER, _PRONOUN, _CANDIDATE = range(3)
+"""What a token is to the question."""
+_STEPS = (-40, -20, -10, -5, 0, 5, 10, 20, 40)
+"""Edges between the classes of distance, in tokens; below 0 the name comes after the pronoun."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorefHeadConfig:
+    """From the tokens' vectors, a pronoun and two names to an answer."""
+
+    mark: int = 16
+    """Width of the mark of pronoun and names, and of their distance's vector."""
+    hidden: int = 128
+    """Width of the dense layer that judges a name."""
+    dropout: float = 0.4
+    """Before it and behind it."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "mark", "hidden")
+        check_not_negative(self, "dropout")
+        check(self.dropout < 1, self, "dropout", "give a share below one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorefConfig(TaskConfig):
+    """Settings of `coref`."""
+
+    head: CorefHeadConfig = field(default_factory=CorefHeadConfig)
+
+
+class CorefHead(Head[CorefExample]):
+    """A score for each name, by what it is, what the pronoun is, and how far they are apart.
+
+    Both names are judged by the same layers, so that A and B mean nothing but the first and the
+    second. A third score, from the pronoun alone, is that of neither.
+
+    Args:
+        config: The settings.
+        widths: Of the token vectors.
+    """
+
+    def __init__(self, config: CorefConfig, widths: Widths) -> None:
+        super().__init__()
+        head = config.head
+        self.mark = nn.Embedding(3, head.mark)
+        self.encoder = Encoder(config.encoder, widths, head.mark)
+        self.distance = nn.Embedding(len(_STEPS) + 1, head.mark)
+        width = self.encoder.width
+        self.judge = dense_layers(3 * width + head.mark, head.hidden, 1, head.dropout)
+        self.neither = dense_layers(width, head.hidden, 1, head.dropout)
+
+    def loss(self, batch: Batch[CorefExample]) -> Tensor:
+        """Cross entropy of the true answers."""
+        scores = self._scores(batch)  # (B, 3)
+        targets = [LABELS.index(known(e.label, i)) for i, e in enumerate(batch.examples, 1)]
+        return F.cross_entropy(scores.float(), torch.tensor(targets, device=scores.device))
+
+    def predict(self, batch: Batch[CorefExample]) -> list[CorefExample]:
+        """Texts with their most probable answers."""
+        best = self._scores(batch).argmax(dim=1).tolist()
+        pairs = zip(batch.examples, best, strict=True)
+        return [replace(example, label=LABELS[number]) for example, number in pairs]
+
+    def _scores(self, batch: Batch[CorefExample]) -> Tensor:
+        (side,) = batch.sides
+        texts = [example.tokens for example in batch.examples]
+        pronouns = [token_span(example, example.pronoun) for example in batch.examples]
+        candidates = [
+            [token_span(example, example.a) for example in batch.examples],
+            [token_span(example, example.b) for example in batch.examples],
+        ]
+        asked = span_mask(pronouns, texts, side.mask)  # (B, T)
+        places = [span_mask(spans, texts, side.mask) for spans in candidates]
+        kinds = torch.full(side.mask.shape, _OTHER, device=side.mask.device)
+        kinds = kinds.masked_fill(places[0] | places[1], _CANDIDATE).masked_fill(asked, _PRONOUN)
+        encoded = self.encoder(side, self.mark(kinds))  # (B, T, D)
+        pronoun = mean_pooling(encoded, asked)  # (B, D)
+        scores = []
+        for spans, mask in zip(candidates, places, strict=True):
+            name = mean_pooling(encoded, mask)  # (B, D)
+            far = self.distance(_distances(spans, pronouns, side.mask.device))  # (B, mark)
+            both = torch.cat([name, pronoun, name * pronoun, far.to(name.dtype)], dim=1)
+            scores.append(self.judge(both))
+        return torch.cat([*scores, self.neither(pronoun)], dim=1)  # (B, 3)
+
+
+def _distances(names: Sequence[Span], pronouns: Sequence[Span], device: torch.device) -> Tensor:
+    """Class of the distance from each name to its pronoun, (B,)."""
+    far = [pronoun.start - name.start for name, pronoun in zip(names, pronouns, strict=True)]
+    edges = torch.tensor(_STEPS, device=device)
+    return torch.bucketize(torch.tensor(far, device=device), edges)
+
+
+def token_span(example: CorefExample, mention: Mention) -> Span:
+    """Token span of a mention.
+
+    Raises:
+        DataError: The mention does not stand where it says.
+    """
+    end = mention.start + len(mention.text)
+    span = covering_tokens(example.spans, mention.start, end)
+    if mention.start < 0 or span is None or example.text[mention.start : end] != mention.text:
+        raise DataError(
+            f"example {example.id!r}: {mention.text!r} does not stand at character "
+            f"{mention.start} of the text {example.text[:40]!r}"
+        )
+    return span
+
+
+class Coref(Task[CorefExample]):
+    """A pronoun, two names, and which of them is meant."""
+
+    name = "coref"
+    config_type = CorefConfig
+
+    def texts(self, example: CorefExample) -> tuple[Tokens, ...]:
+        """The text."""
+        return (example.tokens,)
+
+    def learn(self, examples: Sequence[CorefExample], config: TaskConfig) -> dict[str, Any]:
+        """Nothing: the answers are always the same three."""
+        for number, example in enumerate(examples, 1):
+            known(example.label, number)
+        self.check(examples, {})
+        return {}
+
+    def check(self, gold: Sequence[CorefExample], learned: dict[str, Any]) -> None:
+        """Every mention must stand in its text."""
+        for example in gold:
+            for mention in (example.pronoun, example.a, example.b):
+                token_span(example, mention)
+
+    def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> CorefHead:
+        """Marks, spans and a choice."""
+        assert isinstance(config, CorefConfig)
+        return CorefHead(config, widths)
+
+    def example(self, item: Any, tokenize: Tokenize) -> CorefExample:
+        """From (text, pronoun, a, b) with mentions as (text, start), or an example."""
+        if isinstance(item, CorefExample):
+            return item
+        text, *mentions = item
+        pronoun, a, b = (Mention(*mention) for mention in mentions)
+        tokens = tokenize(text)
+        return CorefExample("", text, pronoun, a, b, tokens, _places(text, tokens))
+
+    def answer(self, example: CorefExample) -> str | None:
+        """A, B or neither."""
+        return example.label
+
+
+def _places(text: str, tokens: Tokens) -> Spans:
+    """Character offsets of tokens, which are pieces of the text in its order."""
+    spans, end = [], 0
+    for token in tokens:
+        start = text.index(token, end)
+        end = start + len(token)
+        spans.append((start, end))
+    return tuple(spans)
+
+
+TASK = Coref()

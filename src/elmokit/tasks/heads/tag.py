@@ -1,0 +1,198 @@
+"""`tag`: one tag a token (names, parts of speech, chunks, slots; roles with a predicate mark)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.errors import ConfigError, DataError
+from elmokit.tasks.config import ClassLossConfig, TaskConfig
+from elmokit.tasks.crf import Crf
+from elmokit.tasks.embedder import Side, Widths
+from elmokit.tasks.encoder import ClassLoss, Encoder, class_counts, known
+from elmokit.tasks.examples import TaggedExample, Tokens
+from elmokit.tasks.tag_schemes import Scheme, convert_tags, may_follow, recognise_scheme
+from elmokit.tasks.task import Batch, Head, Task, Tokenize
+from elmokit.training.settings import check
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagHeadConfig:
+    """From the tokens' vectors to tags."""
+
+    crf: bool = True
+    """Whether whole sequences of tags are judged; else each token alone."""
+    scheme: Literal["auto", "bio", "bioes", "none"] = "auto"
+    """Into which scheme the tags of spans are converted inside the model; what the scheme forbids
+    is never predicted. auto: the data's own (bio for iob1). none: tags as they are."""
+    mark: int = 16
+    """Width of the predicate's mark, where the data has predicates."""
+    loss: ClassLossConfig = field(default_factory=ClassLossConfig)
+    """Without a CRF."""
+
+    def __post_init__(self) -> None:
+        schemes = ("auto", "bio", "bioes", "none")
+        check(self.scheme in schemes, self, "scheme", f"use {', '.join(schemes)}")
+        check(self.mark > 0, self, "mark", "give a positive number")
+        if self.crf and self.loss != ClassLossConfig():
+            raise ConfigError(
+                "TagHeadConfig.loss: class weights and label smoothing judge single tags; "
+                "they need crf = false"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagConfig(TaskConfig):
+    """Settings of `tag`."""
+
+    head: TagHeadConfig = field(default_factory=TagHeadConfig)
+
+
+class TagHead(Head[TaggedExample]):
+    """A biLSTM and a linear-chain CRF, or a choice for each token.
+
+    Args:
+        config: The settings.
+        learned: Tags, schemes, and whether predicates are marked.
+        widths: Of the token vectors.
+    """
+
+    def __init__(self, config: TagConfig, learned: dict[str, Any], widths: Widths) -> None:
+        super().__init__()
+        counts: dict[str, int] = learned["labels"]
+        self._labels = list(counts)
+        self._numbers = {label: number for number, label in enumerate(self._labels)}
+        self._scheme: Scheme | None = learned["scheme"]
+        self._data_scheme: Scheme | None = learned["data_scheme"]
+        self.mark: nn.Embedding | None = None
+        if learned["predicates"]:
+            self.mark = nn.Embedding(2, config.head.mark)
+        self.encoder = Encoder(config.encoder, widths, config.head.mark if self.mark else 0)
+        self.choose = nn.Linear(self.encoder.width, len(self._labels))
+        self.crf: Crf | None = None
+        if config.head.crf:
+            self.crf = constrained_crf(self._labels, self._scheme)
+        else:
+            self.judge = ClassLoss(config.head.loss, list(counts.values()))
+
+    def loss(self, batch: Batch[TaggedExample]) -> Tensor:
+        """Negative log-likelihood of the true tags, a token."""
+        (side,) = batch.sides
+        scores = self._scores(batch)  # (B, T, K)
+        labels = torch.zeros(side.mask.shape, dtype=torch.long)  # (B, T)
+        for row, example in enumerate(batch.examples):
+            tags = inner_tags(example, self._scheme)
+            labels[row, : len(tags)] = torch.tensor([self._numbers[tag] for tag in tags])
+        labels = labels.to(scores.device)
+        if self.crf is not None:
+            return self.crf.loss(scores, labels, side.mask).sum() / side.mask.sum().clamp(min=1)
+        loss: Tensor = self.judge(scores[side.mask], labels[side.mask])
+        return loss
+
+    def predict(self, batch: Batch[TaggedExample]) -> list[TaggedExample]:
+        """Sentences with their most probable tags, in the data's scheme."""
+        (side,) = batch.sides
+        scores = self._scores(batch)  # (B, T, K)
+        if self.crf is not None:
+            numbers = self.crf.best(scores, side.mask)
+        else:
+            best = scores.argmax(dim=2).tolist()
+            numbers = [
+                row[:length] for row, length in zip(best, side.lengths.tolist(), strict=True)
+            ]
+        found = []
+        for example, row in zip(batch.examples, numbers, strict=True):
+            tags = tuple(self._labels[number] for number in row)
+            if self._scheme != self._data_scheme and self._data_scheme is not None:
+                tags = convert_tags(tags, self._data_scheme)
+            found.append(replace(example, tags=tags))
+        return found
+
+    def _scores(self, batch: Batch[TaggedExample]) -> Tensor:
+        (side,) = batch.sides
+        marks = None if self.mark is None else self.mark(_predicates(batch, side))
+        scores: Tensor = self.choose(self.encoder(side, marks))  # (B, T, K)
+        return scores
+
+
+def _predicates(batch: Batch[TaggedExample], side: Side) -> Tensor:
+    """One where the predicate is, (B, T)."""
+    marks = torch.zeros(side.mask.shape, dtype=torch.long)
+    for row, example in enumerate(batch.examples):
+        if example.predicate is not None:
+            marks[row, example.predicate] = 1
+    return marks.to(side.mask.device)
+
+
+def constrained_crf(labels: Sequence[str], scheme: Scheme | None) -> Crf:
+    """A CRF over tags in which what the scheme forbids has no probability."""
+    if scheme is None:
+        return Crf(len(labels))
+    return Crf(
+        len(labels),
+        may_follow=torch.tensor([[may_follow(a, b, scheme) for b in labels] for a in labels]),
+        may_start=torch.tensor([may_follow(None, label, scheme) for label in labels]),
+        may_end=torch.tensor([may_follow(label, None, scheme) for label in labels]),
+    )
+
+
+def inner_tags(example: TaggedExample, scheme: Scheme | None) -> Tokens:
+    """An example's tags in the model's scheme."""
+    assert example.tags is not None
+    return example.tags if scheme is None else convert_tags(example.tags, scheme)
+
+
+class Tag(Task[TaggedExample]):
+    """One tag a token."""
+
+    name = "tag"
+    config_type = TagConfig
+
+    def texts(self, example: TaggedExample) -> tuple[Tokens, ...]:
+        """The sentence."""
+        return (example.tokens,)
+
+    def learn(self, examples: Sequence[TaggedExample], config: TaskConfig) -> dict[str, Any]:
+        """The tags, the scheme, and whether predicates are marked."""
+        assert isinstance(config, TagConfig)
+        wanted = config.head.scheme
+        data_scheme = recognise_scheme([known(e.tags, i) for i, e in enumerate(examples, 1)])
+        scheme: Scheme | None = None
+        if wanted in ("bio", "bioes") and data_scheme is None:
+            raise DataError(f"head.scheme = {wanted!r}, but the tags are not tags of spans")
+        if data_scheme is not None and wanted != "none":
+            own: Scheme = "bioes" if data_scheme == "bioes" else "bio"
+            scheme = own if wanted == "auto" else wanted
+        labels = class_counts(tag for e in examples for tag in inner_tags(e, scheme))
+        if len(labels) < 2:
+            raise DataError("the training data has fewer than two tags: nothing to choose from")
+        return {
+            "labels": labels,
+            "scheme": scheme,
+            "data_scheme": data_scheme,
+            "predicates": any(example.predicate is not None for example in examples),
+        }
+
+    def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> TagHead:
+        """BiLSTM and CRF."""
+        assert isinstance(config, TagConfig)
+        return TagHead(config, learned, widths)
+
+    def example(self, item: Any, tokenize: Tokenize) -> TaggedExample:
+        """From a text, its tokens, or an example."""
+        if isinstance(item, TaggedExample):
+            return item
+        if isinstance(item, str):
+            return TaggedExample(tokenize(item), text=item)
+        return TaggedExample(tuple(item))
+
+    def answer(self, example: TaggedExample) -> list[str]:
+        """The tags."""
+        return list(example.tags or ())
+
+
+TASK = Tag()

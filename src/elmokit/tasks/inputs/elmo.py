@@ -1,0 +1,117 @@
+"""A biLM as a source of layers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from elmokit.checkpoints import native
+from elmokit.config import to_dict
+from elmokit.tasks.examples import Tokens
+from elmokit.tasks.inputs.source import LayerModel
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.embedding import flat_layers
+from elmokit.vectors.forward_reader import ForwardReader
+from elmokit.vectors.loading import load
+
+
+class ElmoLayers(LayerModel):
+    """The layers of a biLM.
+
+    Args:
+        source: A model that `elmokit.load` understands, or a loaded `Elmo`.
+        copied: Work on a copy, because the weights are going to learn.
+    """
+
+    kind = "elmo"
+
+    def __init__(self, source: Elmo | str | Path, *, copied: bool = False) -> None:
+        self.elmo = source if isinstance(source, Elmo) else load(source, softmax=False)
+        if copied:
+            checkpoint = self.elmo.checkpoint()
+            weights = {name: tensor.clone() for name, tensor in checkpoint.weights.items()}
+            self.elmo = Elmo(replace(checkpoint, weights=weights).without_softmax())
+        place = Path(self.elmo.source)
+        self.name = str(place.resolve()) if place.exists() else self.elmo.source
+        self.layers = self.elmo.layers
+        self.dim = self.elmo.dim
+        self.forward_dim = self.elmo.config.lstm.width
+        self.begin = self.elmo.config.text.begin
+        self.tokenizer = self.elmo.config.text.tokenizer
+        self._fingerprint = ""
+        self._learns = False
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the weights, sizes and word lists that vectors depend on."""
+        if not self._fingerprint or self._learns:
+            self._fingerprint = fingerprint(self.elmo)
+        return self._fingerprint
+
+    def copied(self) -> ElmoLayers:
+        """The same with weights of its own."""
+        return ElmoLayers(self.elmo, copied=True)
+
+    def stream(self, sentences: Sequence[Tokens]) -> Iterator[NDArray[np.float32]]:
+        """Layers of each sentence, (L + 1, T, D)."""
+        return self.elmo.encode_stream(sentences, layers="all")
+
+    def flat(self, batch: Sequence[Tokens], *, learn: bool) -> list[Tensor]:
+        """Layers of a batch's tokens."""
+        return flat_layers(self.elmo, batch, learn=learn)
+
+    def forward_reader(self) -> ForwardReader:
+        """The forward direction of the biLM as it is now."""
+        return ForwardReader(self.elmo, use_cache=not self._learns)
+
+    def to(self, device: torch.device) -> None:
+        """Move the biLM."""
+        if self.elmo.device != device:
+            self.elmo.to(device)
+
+    def learning(self) -> tuple[nn.Module, list[list[nn.Parameter]]]:
+        """The biLM, and its layers from the top down to the character CNN."""
+        bilm = self.elmo.bilm
+        self._learns = True
+        self.elmo.forget()
+        stacks: list[nn.ModuleList] = [
+            stack for stack in bilm.lstm.children() if isinstance(stack, nn.ModuleList)
+        ]
+        stages = [
+            [p for stack in stacks for p in stack[number].parameters()]
+            for number in reversed(range(self.layers - 1))
+        ]
+        stages.append(list(bilm.encoder.parameters()))
+        bilm.mixes.requires_grad_(False)
+        for stage in stages:
+            for parameter in stage:
+                parameter.requires_grad_(True)
+        return nn.ModuleDict({"encoder": bilm.encoder, "lstm": bilm.lstm}), stages
+
+    def save(self, folder: Path) -> None:
+        """Write the biLM in elmokit's own format, without what predicts words."""
+        native.write(self.elmo.checkpoint().without_softmax(), folder)
+
+
+def fingerprint(elmo: Elmo) -> str:
+    """A hash of what decides a model's vectors; softmax, stored mixes and tokeniser do not."""
+    checkpoint = elmo.checkpoint().without_softmax()
+    sizes = to_dict(replace(checkpoint.config, mix=None))
+    sizes["text"].pop("tokenizer")
+    digest = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
+    if checkpoint.config.words is not None and checkpoint.vocabulary is not None:
+        digest.update("\n".join(checkpoint.vocabulary.words).encode("utf-8", "surrogatepass"))
+    digest.update("\n".join(checkpoint.symbols or ()).encode("utf-8", "surrogatepass"))
+    for name, tensor in sorted(checkpoint.weights.items()):
+        if not name.startswith("mixes."):
+            digest.update(name.encode())
+            digest.update(tensor.contiguous().numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,76 @@
+"""Inputs and a task's head together: the thing that is trained, saved and asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.errors import ConfigError
+from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.embedder import Embedder
+from elmokit.tasks.task import Batch, Task
+from elmokit.text.batches import run_in_batches
+
+PREDICT_TOKENS = 4096
+"""The most tokens of examples that are answered together."""
+
+
+class TaskModel(nn.Module):
+    """A task's whole model.
+
+    Args:
+        task: The task.
+        config: Its settings.
+        learned: What the training data decided.
+        embedder: The inputs.
+    """
+
+    def __init__(
+        self, task: Task[Any], config: TaskConfig, learned: dict[str, Any], embedder: Embedder
+    ) -> None:
+        super().__init__()
+        if embedder.widths.target and not task.writes:
+            raise ConfigError(f"inputs.elmo_at: {task.name} writes no text, so it has no target")
+        self.task = task
+        self.embedder = embedder
+        self.head = task.make_head(config, learned, embedder.widths)
+        self._precision = config.run.precision
+
+    def batch(self, examples: Sequence[Any]) -> Batch[Any]:
+        """Examples with the vectors of their texts."""
+        texts = [self.task.texts(example) for example in examples]
+        sides = [self.embedder(side) for side in zip(*texts, strict=True)]
+        return Batch(examples, sides, self.embedder.written)
+
+    def loss(self, examples: Sequence[Any]) -> Tensor:
+        """Mean loss of labelled examples."""
+        batch = self.batch(examples)
+        with self._mixed_precision():
+            loss: Tensor = self.head.loss(batch)
+        return loss + self.embedder.penalty()
+
+    def annotate(self, examples: Iterable[Any]) -> Iterator[Any]:
+        """Examples with answers filled in: a stream in order, memory bounded."""
+
+        def run(batch: list[Any]) -> list[Any]:
+            self.eval()
+            with torch.no_grad():
+                vectors = self.batch(batch)
+                with self._mixed_precision():
+                    return self.head.predict(vectors)
+
+        return run_in_batches(examples, self.length, run, PREDICT_TOKENS)
+
+    def length(self, example: Any) -> int:
+        """Tokens of all texts of an example; at least one."""
+        return max(1, sum(len(text) for text in self.task.texts(example)))
+
+    def _mixed_precision(self) -> AbstractContextManager[Any]:
+        """For the head alone: vectors are exact, whatever the precision."""
+        device = self.embedder.device
+        on = self._precision == "bfloat16" or (self._precision == "auto" and device.type == "cuda")
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=on)

@@ -1,0 +1,306 @@
+"""A trained task: asked for answers, judged, saved, loaded.
+
+A predictor's folder holds
+
+| file | holds |
+|---|---|
+| ``predictor.json`` | format and version, the task, settings, what the data decided, references |
+| ``weights.safetensors`` | head, mixes and learned inputs |
+| ``elmo/`` | the biLM itself, if it was fine-tuned or asked for; else a reference (name and hash) |
+| ``static.bin`` | static vectors, if they were asked for; else a reference |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmokit import __version__
+from elmokit.checkpoints.json_files import read_json
+from elmokit.config import from_dict, to_dict
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.embedder import Embedder
+from elmokit.tasks.heads import get_task
+from elmokit.tasks.inputs.references import (
+    Elmos,
+    Static,
+    StaticVectors,
+    open_layers,
+    open_static,
+    reference_to,
+)
+from elmokit.tasks.inputs.source import LayerSource
+from elmokit.tasks.model import TaskModel
+from elmokit.tasks.readers import read_examples
+from elmokit.tasks.scores import Score
+from elmokit.text.tokens import get_tokenizer
+from elmokit.vectors.devices import check_device
+from elmokit.whole_file import whole_file
+
+FORMAT = "elmokit-predictor"
+FORMAT_VERSION = 1
+FACTS_FILE = "predictor.json"
+WEIGHTS_FILE = "weights.safetensors"
+ELMO_FOLDER = "elmo"
+STATIC_FILE = "static.bin"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything about a predictor but weights."""
+
+    task: str
+    config: TaskConfig
+    learned: dict[str, Any]
+    words: list[str]
+    """The words with learned vectors."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Names of columns or fields in the files it was trained on."""
+
+
+class Predictor:
+    """A trained task's model.
+
+    Args:
+        facts: Everything but weights.
+        elmo: The biLM it reads, if any.
+        static: The static vectors it reads, if any.
+        device: Where to compute.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        elmo: LayerSource | None = None,
+        static: StaticVectors | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.facts = facts
+        self.task = get_task(facts.task)
+        self.elmo = elmo
+        self.static = static
+        # Models that are nowhere but with this predictor, and go where it goes.
+        self._owns_elmo = facts.config.fine_tune.on
+        self._owns_static = False
+        table = static.table if static is not None else None
+        embedder = Embedder(facts.config, facts.words, elmo, table)
+        self.model = TaskModel(self.task, facts.config, facts.learned, embedder)
+        self.model.to(check_device(device))
+
+    def __repr__(self) -> str:
+        return f"Predictor({self.facts.task!r}, inputs={list(self.model.embedder.parts)})"
+
+    def predict(self, items: Any) -> Any:
+        """Answers alone: a class, a list of tags, ... each.
+
+        Args:
+            items: Texts, lists of tokens, or examples of the task; or one text.
+
+        Returns:
+            A list in the same order; one answer for one text.
+        """
+        single = isinstance(items, str)
+        answers = [self.task.answer(found) for found in self.annotate([items] if single else items)]
+        return answers[0] if single else answers
+
+    def annotate(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Examples with answers filled in, from a stream of what `predict` takes; in order."""
+        return self.model.annotate(self.task.example(item, self.tokenize) for item in items)
+
+    def evaluate(
+        self, data: str | Path | Sequence[Any], *, format: str | None = None
+    ) -> dict[str, Any]:
+        """Scores on labelled data.
+
+        Args:
+            data: A file that the task reads, or examples.
+            format: The file's format, if its name does not say it.
+
+        Returns:
+            Scores, ``accuracy`` or ``f1`` among them; ``labels`` has those of each label.
+        """
+        return self.score(self.read(data, format=format)).to_dict()
+
+    def score(self, gold: Sequence[Any]) -> Score:
+        """The score of this predictor's answers to labelled examples."""
+        self.task.check(gold, self.facts.learned)
+        return self.task.score(gold, list(self.model.annotate(gold)), self.facts.config)
+
+    def read(self, data: str | Path | Sequence[Any], *, format: str | None = None) -> Sequence[Any]:
+        """Labelled examples from a file, as they were read for training; examples as they are."""
+        return read_data(
+            self.facts.task, data, self.facts.config, format=format, fields=self.facts.fields
+        )
+
+    def stream(self, source: str | Path, *, format: str | None = None) -> Iterator[Any]:
+        """Examples of a file (``-``: standard input) one at a time; labels may be missing."""
+        config = self.facts.config
+        return read_examples(
+            self.facts.task,
+            source,
+            format=format,
+            tokenizer=config.inputs.tokenizer,
+            fields=self.facts.fields,
+            labelled=False,
+            **self.task.reading(config),
+        )
+
+    def tokenize(self, text: str) -> tuple[str, ...]:
+        """Split text as in training."""
+        return tuple(get_tokenizer(self.facts.config.inputs.tokenizer).tokenize(text))
+
+    def to(self, device: str | torch.device) -> Predictor:
+        """Move everything to a device."""
+        self.model.to(check_device(device))
+        return self
+
+    def save(self, folder: str | Path, *, bundle: bool = False) -> None:
+        """Write the predictor.
+
+        Args:
+            folder: Where to; files of an earlier predictor are replaced.
+            bundle: Put the biLM and the static vectors into the folder, so that it needs nothing
+                else. A biLM that was fine-tuned, or came in this predictor's folder, is always
+                put there.
+        """
+        from safetensors.torch import save_file
+
+        folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"{folder}: this is a file. Give a folder for the predictor")
+        folder.mkdir(parents=True, exist_ok=True)
+        elmo = reference_to(self.elmo)
+        if self.elmo is not None and (bundle or self._owns_elmo):
+            self.elmo.save(folder / ELMO_FOLDER)
+            elmo = {**elmo, "name": ELMO_FOLDER, "bundled": True}
+        static = reference_to(self.static)
+        if self.static is not None and (bundle or self._owns_static):
+            self.static.table.save(folder / STATIC_FILE)
+            bundled = StaticVectors(folder / STATIC_FILE)
+            static = {**reference_to(bundled), "name": STATIC_FILE, "bundled": True}
+        facts = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "elmokit_version": __version__,
+            "task": self.facts.task,
+            "config": to_dict(self.facts.config),
+            "learned": self.facts.learned,
+            "words": self.facts.words,
+            "fields": dict(self.facts.fields),
+            "elmo": elmo or None,
+            "static": static or None,
+        }
+        with whole_file(folder / WEIGHTS_FILE) as temporary:
+            save_file(self.weights(), temporary)
+        with whole_file(folder / FACTS_FILE) as temporary:
+            text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+            temporary.write_text(text, encoding="utf-8")
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Weights of everything but the biLM, on the CPU."""
+        layers = self.model.embedder.layers
+        tuned = {id(p) for p in layers.fine_tuned()} if layers is not None else set()
+        skipped = {name for name, p in self.model.named_parameters() if id(p) in tuned}
+        return {
+            name: tensor.detach().cpu().contiguous()
+            for name, tensor in self.model.state_dict().items()
+            if name not in skipped
+        }
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        elmo: Elmos | None = None,
+        static: Static | None = None,
+        device: str | torch.device = "cpu",
+    ) -> Predictor:
+        """Read a predictor.
+
+        Args:
+            folder: Its folder.
+            elmo: Where its biLM is, if it is no longer where it was.
+            static: Where its static vectors are, if they are no longer where they were.
+            device: Where to compute.
+
+        Raises:
+            CheckpointError: It is no predictor, of another version, damaged, or its biLM is
+                missing or another one.
+        """
+        folder = Path(folder)
+        path = folder / FACTS_FILE
+        data = _read_facts(path)
+        try:
+            config = from_dict(get_task(data["task"]).config_type, data["config"], "config")
+            # What was fine-tuned is frozen from now on.
+            config = replace(config, fine_tune=replace(config.fine_tune, on=False))
+            facts = Facts(data["task"], config, data["learned"], data["words"], data["fields"])
+            layers = open_layers(data["elmo"], elmo, folder)
+            vectors = open_static(data["static"], static, folder)
+        except KeyError as error:
+            raise CheckpointError(f"{path}: {error} is missing") from None
+        except ConfigError as error:
+            raise CheckpointError(f"{path}: {error}") from None
+        predictor = cls(facts, layers, vectors, device)
+        predictor._owns_elmo = layers is not None and data["elmo"]["bundled"]
+        predictor._owns_static = vectors is not None and data["static"]["bundled"]
+        predictor.restore(folder)
+        return predictor
+
+    def restore(self, folder: Path) -> None:
+        """Take the weights of a folder of the same predictor."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        path = folder / WEIGHTS_FILE
+        try:
+            weights = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path}: not a readable safetensors file ({error})") from None
+        try:
+            self.model.load_state_dict(weights)
+        except RuntimeError as error:
+            problem = str(error).splitlines()[-1].strip()
+            raise CheckpointError(f"{path}: not the weights of {FACTS_FILE} ({problem})") from None
+
+
+def read_data(
+    task: str,
+    data: str | Path | Sequence[Any],
+    config: TaskConfig,
+    *,
+    format: str | None,
+    fields: Mapping[str, str],
+) -> Sequence[Any]:
+    """Labelled examples from a file, or as they are."""
+    if not isinstance(data, str | Path):
+        return list(data)
+    extra = get_task(task).reading(config)
+    tokenizer = config.inputs.tokenizer
+    return list(
+        read_examples(task, data, format=format, tokenizer=tokenizer, fields=fields, **extra)
+    )
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise CheckpointError(f"{path.parent}: no predictor there ({path.name} is missing)")
+    data = read_json(path)
+    if data.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: this is no predictor of elmokit")
+    version = data.get("format_version")
+    if version != FORMAT_VERSION:
+        older = isinstance(version, int) and version < FORMAT_VERSION
+        advice = "Train it again" if older else "Install a newer elmokit"
+        raise CheckpointError(
+            f"{path}: format_version is {version!r}; this elmokit reads {FORMAT_VERSION}. "
+            f"{advice}, or use elmokit {data.get('elmokit_version')}, which wrote it"
+        )
+    return dict(data)

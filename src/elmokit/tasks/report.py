@@ -1,0 +1,209 @@
+"""What is left to read after training: ``report.json``, ``report.md`` and pictures.
+
+``report.json`` has
+
+| field | holds |
+|---|---|
+| ``report_version`` | 1 |
+| ``task``, ``elmokit_version``, ``seed``, ``device`` | what was trained, with what, where |
+| ``inputs`` | names of the inputs in the order of their vectors: words, characters, static, elmo |
+| ``elmo``, ``static`` | name and fingerprint of the models, or null |
+| ``examples`` | how many in train, dev and, where given, test |
+| ``parameters`` | how many weights learned |
+| ``primary`` | name of the score by which the best weights were chosen; higher is better |
+| ``dev``, ``test`` | all scores of the best weights, by label too; test may be null |
+| ``layers`` | by place (input, output): ``s``, each layer's share, lowest first; ``gamma`` |
+| ``curve`` | by look at the dev data: ``step`` and the scores |
+| ``steps``, ``best_step``, ``reason``, ``seconds`` | how the run went |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elmokit import __version__
+from elmokit.tasks.inputs.references import reference_to
+from elmokit.tasks.predictor import Predictor
+from elmokit.training.display import duration, read_log
+from elmokit.training.loop import Outcome
+from elmokit.whole_file import whole_file
+
+REPORT_FILE = "report.json"
+TEXT_FILE = "report.md"
+CURVES_FILE = "curves.png"
+LAYERS_FILE = "layers.png"
+_MOST_LABELS = 20
+"""A larger confusion is in the JSON alone."""
+
+
+def write_report(
+    folder: Path,
+    log: Path,
+    predictor: Predictor,
+    outcome: Outcome,
+    train: Sequence[Any],
+    dev: Sequence[Any],
+    test: Sequence[Any] | None,
+    note: Callable[[str], None],
+) -> dict[str, Any]:
+    """Judge the best weights and write everything about the run.
+
+    Args:
+        folder: Where the files go.
+        log: The run's log.
+        predictor: With the best weights.
+        outcome: How the run ended.
+        train: The training examples.
+        dev: Examples that chose the best weights.
+        test: Examples that nothing was chosen by.
+        note: Says a line to the user.
+    """
+    entries = read_log(log)
+    score = predictor.score(dev)
+    parameters = [p.numel() for p in predictor.model.parameters() if p.requires_grad]
+    report: dict[str, Any] = {
+        "report_version": 1,
+        "task": predictor.facts.task,
+        "elmokit_version": __version__,
+        "seed": predictor.facts.config.run.seed,
+        "device": predictor.model.embedder.device.type,
+        "inputs": list(predictor.model.embedder.parts),
+        "elmo": reference_to(predictor.elmo) or None,
+        "static": reference_to(predictor.static) or None,
+        "examples": {
+            "train": len(train),
+            "dev": len(dev),
+            **({} if test is None else {"test": len(test)}),
+        },
+        "parameters": sum(parameters),
+        "primary": score.primary,
+        "dev": score.to_dict(),
+        "test": None if test is None else predictor.score(test).to_dict(),
+        "layers": predictor.model.embedder.learned_mixes(),
+        "curve": [_point(entry) for entry in entries if entry["kind"] == "heldout"],
+        "steps": outcome.step,
+        "best_step": outcome.progress.best_step,
+        "reason": outcome.reason,
+        "seconds": round(outcome.progress.seconds, 1),
+    }
+    drawn = draw(report, entries, folder)
+    with whole_file(folder / REPORT_FILE) as temporary:
+        text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+        temporary.write_text(text, encoding="utf-8")
+    with whole_file(folder / TEXT_FILE) as temporary:
+        temporary.write_text(report_text(report, drawn), encoding="utf-8")
+    note(summary(report))
+    if not drawn:
+        note("no pictures: they need matplotlib, pip install 'elmokit[plots]'")
+    return report
+
+
+def summary(report: Mapping[str, Any]) -> str:
+    """The scores of a run in a line or two."""
+    lines = [
+        f"{report['reason']} after {duration(report['seconds'])}, best at step "
+        f"{report['best_step']:,}",
+        f"dev: {numbers(report['dev'])}",
+    ]
+    if report["test"] is not None:
+        lines.append(f"test: {numbers(report['test'])}")
+    for place, mix in report["layers"].items():
+        shares = ", ".join(f"{share:.3f}" for share in mix["s"])
+        lines.append(f"layers at the {place}: s = {shares}; gamma = {mix['gamma']:.3f}")
+    return "\n".join(lines)
+
+
+def numbers(scores: Mapping[str, Any]) -> str:
+    """The plain numbers among scores, for people."""
+    plain = {name: v for name, v in scores.items() if isinstance(v, int | float)}
+    return ", ".join(f"{name} {value:.4g}" for name, value in plain.items())
+
+
+def report_text(report: Mapping[str, Any], drawn: bool) -> str:
+    """The report as Markdown."""
+    parts = [f"# {report['task']}: {' + '.join(report['inputs'])}", summary(report)]
+    for name in ("dev", "test"):
+        labels = (report[name] or {}).get("labels")
+        if labels:
+            parts.append(f"## By label, {name}\n\n{label_table(labels)}")
+        confusion = (report[name] or {}).get("confusion")
+        if confusion and len(confusion["labels"]) <= _MOST_LABELS:
+            parts.append(
+                f"Row: the truth, {name}; column: the answer.\n\n{_confusion_table(confusion)}"
+            )
+    if drawn:
+        parts.append(f"![Learning curve]({CURVES_FILE})")
+        if report["layers"]:
+            parts.append(f"![Shares of the layers]({LAYERS_FILE})")
+    return "\n\n".join(parts) + "\n"
+
+
+def label_table(labels: Mapping[str, Mapping[str, float]]) -> str:
+    """Scores by label as a table of Markdown."""
+    columns = list(next(iter(labels.values())))
+    rows = [f"| label | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name, values in labels.items():
+        cells = (f"{v:.4f}" if isinstance(v, float) else str(v) for v in values.values())
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _confusion_table(confusion: Mapping[str, Any]) -> str:
+    names = confusion["labels"]
+    rows = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for name, counts in zip(names, confusion["rows"], strict=True):
+        rows.append(f"| {name} | {' | '.join(map(str, counts))} |")
+    return "\n".join(rows)
+
+
+def _point(entry: Mapping[str, Any]) -> dict[str, Any]:
+    hidden = {"kind", "time", "score", "better"}
+    return {name: value for name, value in entry.items() if name not in hidden}
+
+
+def draw(report: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], folder: Path) -> bool:
+    """Draw the learning curve and the layers' shares; False without matplotlib."""
+    try:
+        import matplotlib as mpl
+
+        mpl.use("Agg", force=False)
+        from matplotlib import pyplot as plt
+    except ImportError:
+        return False
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4))
+    steps = [entry for entry in entries if entry["kind"] == "train"]
+    axes[0].plot([e["step"] for e in steps], [e["loss"] for e in steps], color="black", lw=0.8)
+    axes[0].set(xlabel="step", ylabel="training loss")
+    curve, name = report["curve"], report["primary"]
+    axes[1].plot([p["step"] for p in curve], [p[name] for p in curve], "o-", color="black")
+    axes[1].axvline(report["best_step"], color="grey", lw=0.8)
+    axes[1].set(xlabel="step", ylabel=f"{name} on the dev data")
+    _save(figure, folder / CURVES_FILE)
+    if report["layers"]:
+        figure, panels = plt.subplots(
+            1, len(report["layers"]), figsize=(4 * len(report["layers"]), 3.5), squeeze=False
+        )
+        for axis, (place, mix) in zip(panels[0], report["layers"].items(), strict=True):
+            bars = axis.bar(range(len(mix["s"])), mix["s"], color="0.4")
+            axis.bar_label(bars, fmt="%.2f")
+            axis.set(
+                xlabel="layer",
+                ylabel="share s",
+                ylim=(0, 1),
+                xticks=range(len(mix["s"])),
+                title=f"at the {place}, gamma = {mix['gamma']:.2f}",
+            )
+        _save(figure, folder / LAYERS_FILE)
+    return True
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    figure.tight_layout()
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
+    plt.close(figure)

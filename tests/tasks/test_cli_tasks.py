@@ -1,0 +1,166 @@
+"""``elmokit train``, ``evaluate`` and ``predict`` as typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_tasks import sentences, texts
+
+import elmokit
+from elmokit.cli import app, evaluate, main, predict, train
+from elmokit.tasks.readers import read_examples, write_examples
+from elmokit.training.loop import LoopConfig
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+SMALL = ["--set", "encoder.cells=8", "--set", "inputs.words=16", "--set", "run.batch=8"]
+TRAIN = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "o"]
+FAST = [*SMALL, "--set", "optimiser.rate=0.01", "--epochs", "3", "--device", "cpu"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_examples("classify", "train.tsv", texts(80))
+    write_examples("classify", "dev.tsv", texts(30, seed=1))
+    write_examples("tag", "train.conll", sentences(60))
+    write_examples("tag", "dev.conll", sentences(20, seed=1))
+    return tmp_path
+
+
+def test_train_evaluate_predict(folder, capsys):
+    command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "out"]
+    assert main([*command, *FAST, "--elmo", "test-tiny", "--test", "dev.tsv", "--json"]) == 0
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    assert report["test"] == report["dev"]
+    assert "held-out: accuracy" in printed.err
+    assert "layers at the input: s = " in printed.err
+
+    assert main(["evaluate", "out", "dev.tsv", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == report["dev"]
+    assert main(["evaluate", "out", "dev.tsv"]) == 0
+    assert "| label | precision" in capsys.readouterr().out
+
+    (folder / "new.txt").write_text("a superb plot\n\nthe awful movie\n", "utf-8")
+    assert main(["predict", "out", "new.txt"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["text"] for record in found] == ["a superb plot", "the awful movie"]
+    expected = elmokit.tasks.load("out").predict(["a superb plot", "the awful movie"])
+    assert [record["label"] for record in found] == expected
+    assert main([*command, *FAST]) == 1
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_predict_streams_from_standard_input_to_standard_output(folder, capsys):
+    command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
+    assert main([*command, *FAST, "--elmo", "none"]) == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "elmokit", "predict", "tagger", "-", "--write", "conll"],
+        input="Anna was in New York\nthe film\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    (folder / "found.conll").write_text(done.stdout, "utf-8")
+    found = list(read_examples("tag", "found.conll"))
+    words = [("Anna", "was", "in", "New", "York"), ("the", "film")]
+    assert [example.tokens for example in found] == words
+    assert main(["predict", "tagger", "dev.conll", "-o", "again.conll"]) == 0
+    expected = elmokit.tasks.load("tagger").predict(list(read_examples("tag", "dev.conll")))
+    assert [list(example.tags) for example in read_examples("tag", "again.conll")] == expected
+
+
+def test_train_compares(folder, capsys):
+    command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "gains"]
+    options = ["--compare", "--seeds", "1", "--elmo", "test-tiny", "--epochs", "1", *SMALL]
+    assert main([*command, *options]) == 0
+    table = capsys.readouterr().out
+    assert "+ ELMo" in table
+    assert "error less by" in table
+    assert main([*command, *options, "--resume", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["variants"]) == ["base", "elmo"]
+
+
+def test_train_takes_settings_and_names_of_columns(folder, capsys):
+    rows = [(e.label, " ".join(e.tokens)) for e in texts(40)]
+    (folder / "a.csv").write_text("".join(f"{label},{text}\n" for label, text in rows), "utf-8")
+    (folder / "my.toml").write_text('[head]\nkind = "mean"\n[run]\nepochs = 1\n', "utf-8")
+    command = ["train", "classify", "--train", "a.csv", "--dev", "a.csv", "-o", "out"]
+    options = ["--field", "label=0", "--field", "text=1", "--config", "my.toml", "--elmo", "none"]
+    assert main([*command, *options, "--set", "head.hidden=8", "--seed", "7"]) == 0
+    config = elmokit.tasks.load("out").facts.config
+    assert (config.head.kind, config.head.hidden, config.run.epochs) == ("mean", 8, 1)
+    assert config.run.seed == 7
+    capsys.readouterr()
+    assert main(["evaluate", "out", "a.csv"]) == 0  # the columns are remembered
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["train", "clasify", "--train", "a", "--dev", "a", "-o", "o"], 1, "Did you mean"),
+        (["train", "classify", "--train", "a", "--dev", "a"], 2, "--output"),
+        (["train", "classify", "--train", "no.tsv", "--dev", "dev.tsv", "-o", "o"], 1, "no.tsv"),
+        (
+            [*TRAIN, "--set", "head.colour=red"],
+            1,
+            "colour",
+        ),
+        (
+            [*TRAIN, "--compare", "--elmo", "none"],
+            2,
+            "--compare",
+        ),
+        (
+            [*TRAIN, "--field", "text"],
+            2,
+            "OURS=THEIRS",
+        ),
+        (["evaluate", "nowhere", "dev.tsv"], 1, "no predictor there"),
+        (["predict", "nowhere", "-"], 1, "no predictor there"),
+    ],
+)
+def test_wrong_calls_are_one_line(folder, capsys, arguments, code, message):
+    assert main(arguments) == code
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert not (folder / "o").exists()
+
+
+def test_examples_of_the_help_run(folder, capsys, monkeypatch):
+    monkeypatch.setattr("elmokit.tasks.fitting.loop_config", lambda *_: LoopConfig(2, 2, 2))
+    golden = Path(__file__).parents[1] / "golden" / "bilm-hdf5" / "standard"
+    shutil.copy(golden / "weights.hdf5", "elmo_weights.hdf5")
+    shutil.copy(golden / "options.json", "elmo_options.json")
+    shutil.copy("dev.tsv", "test.tsv")
+    shutil.copy("dev.conll", "test.conll")
+    Path("glove.txt").write_text("the 1 0\nmovie 0 1\n", "utf-8")
+    Path("new.txt").write_text("the film was great\n", "utf-8")
+    for module in (train, evaluate, predict):
+        for example in module.EXAMPLES:
+            words = shlex.split(example.rpartition("| ")[2])
+            if "-" in words:  # what would come from the pipe
+                words[words.index("-")] = "new.txt"
+            assert main(words[1:]) == 0, (example, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("module", [train, evaluate, predict], ids=lambda m: m.__name__)
+def test_help_has_examples_and_the_page_names_every_option(module, capsys):
+    verb = module.__name__.rpartition(".")[2]
+    assert main([verb, "--help"]) == 0
+    assert f"elmokit {verb}" in capsys.readouterr().out.partition("Examples:")[2]
+    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text("utf-8")
+    section = page.partition(f"\n### {verb}\n")[2].partition("\n### ")[0]
+    arguments = app[verb].assemble_argument_collection(default_parameter=app.default_parameter)
+    names = {name for argument in arguments for name in argument.names if name.startswith("--")}
+    assert {name for name in names if f"`{name}`" not in section} == set()

@@ -1,0 +1,69 @@
+"""With and without ELMo, side by side."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import pytest
+from small_tasks import settings, texts
+
+import elmokit
+from elmokit.errors import ConfigError
+from elmokit.tasks.comparison import Comparison, Variant
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+
+def test_compare_trains_every_variant_with_every_seed(tmp_path, monkeypatch):
+    train, dev, test = texts(60), texts(30, seed=1), texts(30, seed=2)
+    static = elmokit.WordVectors.from_dict({"great": [1.0, 0.0], "awful": [0.0, 1.0]})
+    config = settings("classify", "run.epochs=1")
+
+    def compare(**options):
+        return elmokit.tasks.compare(
+            "classify", train, dev, elmo="test-tiny", static=static, config=config, test=test,
+            seeds=2, output=tmp_path / "all", quiet=True, **options,
+        )  # fmt: skip
+
+    result = compare()
+    assert list(result.variants) == ["base", "static", "elmo", "both"]
+    for name, inputs in {
+        "base": ["words"],
+        "static": ["words", "static"],
+        "elmo": ["words", "elmo"],
+        "both": ["words", "static", "elmo"],
+    }.items():
+        reports = [
+            json.loads((tmp_path / "all" / f"{name}-{seed}" / "report.json").read_text("utf-8"))
+            for seed in (0, 1)
+        ]
+        assert [report["inputs"] for report in reports] == [inputs] * 2
+        assert [report["seed"] for report in reports] == [0, 1]
+        scores = [report["test"]["accuracy"] for report in reports]
+        assert result.variants[name].scores == tuple(scores)
+    stored = json.loads((tmp_path / "all" / "comparison.json").read_text("utf-8"))
+    assert stored == result.to_dict()
+    with pytest.raises(ConfigError, match="a run is there already"):
+        compare()
+    monkeypatch.setattr("elmokit.tasks.comparison.Run", None)  # nothing is trained again
+    assert compare(resume=True).to_dict() == stored
+
+
+def test_comparison_counts_by_the_book():
+    result = Comparison(
+        "tag",
+        "f1",
+        "dev",
+        (0, 1, 2),
+        {"base": Variant((0.5, 0.6, 0.7), 1.0), "elmo": Variant((0.7, 0.7, 0.7), 1.0)},
+    )
+    assert result.variants["base"].spread == pytest.approx(statistics.stdev([0.5, 0.6, 0.7]))
+    assert result.error_reduction("elmo") == pytest.approx(0.25)
+    assert "+ ELMo" in str(result)
+    assert "25.0%" in str(result)
+
+
+def test_compare_wants_a_seed():
+    with pytest.raises(ConfigError, match="at least one"):
+        elmokit.tasks.compare("classify", [], [], elmo="test-tiny", seeds=0)

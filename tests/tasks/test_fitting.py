@@ -1,0 +1,334 @@
+"""Training tasks: they learn, go on after a stop, and say what is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_tasks import DATA, majority, sentences, settings, texts
+
+import elmokit
+from elmokit.errors import ConfigError, DataError
+from elmokit.tasks.examples import TaggedExample, TextExample
+from elmokit.tasks.fitting import task_settings
+from elmokit.tasks.inputs.elmo import fingerprint
+from elmokit.tasks.readers import read_examples
+from elmokit.tasks.tag_schemes import illegal_place
+from elmokit.tasks.work import epoch_batches
+from elmokit.training.display import read_log
+from elmokit.training.snapshots import latest_snapshot
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+
+def fit(task: str, train, dev, config, **options):
+    return elmokit.tasks.fit(task, train, dev, config=config, quiet=True, **options)
+
+
+# They learn.
+
+
+@pytest.mark.parametrize("kind", ["attention", "mean"])
+@pytest.mark.parametrize("elmo", ["test-tiny", None])
+def test_classify_beats_the_most_frequent_class(kind, elmo):
+    train, dev = texts(200), texts(80, seed=1)
+    config = settings("classify", f"head.kind={kind}", "run.epochs=8")
+    predictor = fit("classify", train, dev, config, elmo=elmo)
+    scores = predictor.evaluate(dev)
+    assert scores["accuracy"] > majority([e.label for e in dev]) + 0.2
+    assert predictor.predict("a superb plot") == "good"
+    assert predictor.predict(["a superb plot", ["the", "movie", "was", "dull"]]) == ["good", "bad"]
+
+
+def test_classify_learns_from_a_file():
+    folder = DATA / "polarity"
+    static = words_of_opinion(folder / "train.csv")
+    config = settings("classify", "head.kind=mean", "inputs.dropout=0.2", "run.epochs=15")
+    predictor = fit("classify", folder / "train.csv", folder / "dev.csv", config, static=static)
+    gold = [e.label for e in read_examples("classify", folder / "dev.csv")]
+    assert predictor.evaluate(folder / "dev.csv")["accuracy"] > majority(gold) + 0.02
+
+
+def words_of_opinion(path: Path) -> elmokit.WordVectors:
+    """Vectors of one number that say which class a word goes with: what real ones know."""
+    counts: dict[str, list[int]] = {}
+    for example in read_examples("classify", path):
+        for word in example.tokens:
+            counts.setdefault(word, [1, 1])[example.label == "positive"] += 1
+    return elmokit.WordVectors.from_dict({w: [b / (a + b) - 0.5] for w, (a, b) in counts.items()})
+
+
+@pytest.mark.parametrize("scheme", ["auto", "bioes"])
+def test_tag_finds_names(scheme):
+    train, dev = sentences(200), sentences(60, seed=1)
+    config = settings("tag", f"head.scheme={scheme}", "run.epochs=6")
+    predictor = fit("tag", train, dev, config, elmo="test-tiny")
+    scores = predictor.evaluate(dev)
+    assert scores["f1"] > 0.8
+    assert scores["accuracy"] > majority([tag for e in dev for tag in e.tags])
+    for tags in predictor.predict([e.tokens for e in dev]):
+        assert illegal_place(tags, "bio") is None
+
+
+def test_tag_learns_names_in_tweets():
+    folder = DATA / "wnut17"
+    config = settings("tag", "inputs.words=64", "inputs.characters=32", "encoder.layers=0")
+    predictor = fit("tag", folder / "train.conll", folder / "dev.conll", config, elmo=None)
+    assert predictor.evaluate(folder / "dev.conll")["f1"] > 0  # the most frequent tag has none
+
+
+def test_tag_learns_parts_of_speech():
+    folder = DATA / "ewt"
+    config = settings("tag", "run.epochs=4", "head.crf=false", "head.loss.class_weights=balanced")
+    train, dev = folder / "train.conllu", folder / "dev.conllu"
+    predictor = fit("tag", train, dev, config, elmo="test-tiny")
+    gold = [tag for e in read_examples("tag", dev) for tag in e.tags]
+    scores = predictor.evaluate(dev)
+    assert "f1" not in scores
+    assert scores["accuracy"] > majority(gold) + 0.2
+
+
+def test_tag_reads_the_mark_of_the_predicate():
+    # The words are the same: the mark alone says which tag is right.
+    words = ("they", "say", "and", "go")
+    roles = {1: ("O", "B-V", "O", "O"), 3: ("O", "O", "O", "B-V")}
+    data = [TaggedExample(words, tags, predicate) for predicate, tags in roles.items()] * 40
+    config = settings("tag", "run.epochs=8", "inputs.dropout=0", "optimiser.warmup=5")
+    predictor = fit("tag", data, data[:2], config, elmo=None)
+    found = [example.tags for example in predictor.annotate([replace(e, tags=None) for e in data])]
+    assert found == [example.tags for example in data]
+
+
+def test_fit_uses_every_input_at_every_place():
+    config = settings(
+        "classify",
+        "inputs.characters=8",
+        'inputs.elmo_at=["input", "output"]',
+        "run.epochs=8",
+        "inputs.layer_norm=true",
+        "head.loss.label_smoothing=0.1",
+        "optimiser.accumulate=2",
+    )
+    static = elmokit.WordVectors.from_dict({"great": [1.0, 0.0], "awful": [0.0, 1.0]})
+    train, dev = texts(200), texts(60, seed=1)
+    predictor = fit("classify", train, dev, config, elmo="test-tiny", static=static)
+    embedder = predictor.model.embedder
+    assert list(embedder.parts) == ["words", "characters", "static", "elmo"]
+    assert embedder.widths == (16 + 8 + 2 + 32, 32, 0)
+    mixes = embedder.learned_mixes()
+    assert mixes["input"] != mixes["output"]
+    assert predictor.evaluate(dev)["accuracy"] > majority([e.label for e in dev]) + 0.2
+
+
+# With the biLM learning.
+
+
+def test_fine_tuning_changes_a_copy_that_is_saved(tmp_path):
+    elmo = elmokit.load("test-tiny")
+    before = fingerprint(elmo)
+    config = settings("classify", "fine_tune.on=true", "run.epochs=2", "inputs.words=0")
+    train, dev = texts(100), texts(40, seed=1)
+    predictor = fit("classify", train, dev, config, elmo=elmo, output=tmp_path / "tuned")
+    assert fingerprint(elmo) == before
+    assert predictor.elmo.fingerprint != before
+    again = elmokit.tasks.load(tmp_path / "tuned")
+    assert again.predict([e.tokens for e in dev]) == predictor.predict([e.tokens for e in dev])
+    assert (tmp_path / "tuned" / "elmo" / "model.safetensors").is_file()
+
+
+def test_fine_tuned_model_goes_where_its_predictor_goes(tmp_path):
+    config = settings("classify", "fine_tune.on=true", "run.epochs=1", "inputs.words=0")
+    dev = texts(20, seed=1)
+    predictor = fit("classify", texts(40), dev, config, elmo="test-tiny")  # nothing is kept
+    predictor.save(tmp_path / "one")
+    elmokit.tasks.load(tmp_path / "one").save(tmp_path / "two")
+    again = elmokit.tasks.load(tmp_path / "two")
+    assert again.elmo.fingerprint == predictor.elmo.fingerprint
+    assert again.predict([e.tokens for e in dev]) == predictor.predict([e.tokens for e in dev])
+
+
+def test_fine_tuning_unfreezes_from_the_top(tmp_path):
+    config = settings("classify", "fine_tune.on=true", "fine_tune.unfreeze_every=1", "run.epochs=1")
+    elmo = elmokit.load("test-tiny")
+    predictor = fit("classify", texts(60), texts(20, seed=1), config, elmo=elmo)
+    tuned, given = predictor.elmo.elmo.bilm.state_dict(), elmo.bilm.state_dict()
+    changed = {name for name, tensor in tuned.items() if not torch.equal(tensor, given[name])}
+    assert changed
+    assert all("_stack.1." in name for name in changed)
+
+
+# Going on.
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "weights.safetensors")
+
+
+def looks(folder: Path) -> list[tuple[int, float]]:
+    log = read_log(folder / "training" / "log.jsonl")
+    return [(e["step"], e["score"]) for e in log if e["kind"] == "heldout"]
+
+
+KILLED = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from small_tasks import sentences, settings
+import elmokit
+from elmokit.tasks import report
+from elmokit.tasks.work import TaskWork
+report.draw = lambda *_: False
+step = TaskWork.step
+def slow(self, number):
+    time.sleep(float(sys.argv[3]))
+    return step(self, number)
+TaskWork.step = slow
+elmokit.tasks.fit("tag", sentences(96), sentences(30, 1), config=settings("tag", "run.patience=0"),
+    elmo="test-tiny", output=sys.argv[2], resume=True, quiet=True)
+"""
+
+
+def test_run_goes_on_after_a_kill_with_the_same_result(tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED, "utf-8")
+
+    def start(folder: Path, pause: float) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(script), str(Path(__file__).parent), str(folder), str(pause)]
+        return subprocess.Popen(command)
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    undisturbed, victim = start(whole, 0.0), start(killed, 0.15)
+    end = time.monotonic() + 100
+    while not list((killed / "training").glob("snapshot-*")) and time.monotonic() < end:
+        assert victim.poll() is None
+        time.sleep(0.05)
+    victim.kill()
+    victim.wait()
+    reached = latest_snapshot(killed / "training").step
+    assert start(killed, 0.0).wait(timeout=100) == 0
+    assert undisturbed.wait(timeout=100) == 0
+    assert 0 < reached < latest_snapshot(whole / "training").step
+    assert looks(killed) == looks(whole)
+    one, other = weights(killed), weights(whole)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    reports = [json.loads((f / "report.json").read_text()) for f in (killed, whole)]
+    assert reports[0]["dev"] == reports[1]["dev"]
+    assert reports[0]["curve"] == reports[1]["curve"]
+
+
+def test_finished_run_can_be_made_longer(tmp_path):
+    train, dev = texts(64), texts(20, seed=1)
+    config = settings("classify", "run.epochs=2", "optimiser.schedule=constant")
+    fit("classify", train, dev, config, elmo=None, output=tmp_path / "one")
+    longer = replace(config, run=replace(config.run, epochs=3))
+    with pytest.raises(ConfigError, match="--resume"):
+        fit("classify", train, dev, longer, elmo=None, output=tmp_path / "one")
+    fit("classify", train, dev, longer, elmo=None, output=tmp_path / "one", resume=True)
+    fit("classify", train, dev, longer, elmo=None, output=tmp_path / "two")
+    assert looks(tmp_path / "one") == looks(tmp_path / "two")
+
+
+@pytest.mark.parametrize("what", ["config", "train", "elmo"])
+def test_run_does_not_go_on_as_another(tmp_path, what):
+    train, dev, config = texts(40), texts(10, seed=1), settings("classify", "run.epochs=1")
+    fit("classify", train, dev, config, elmo=None, output=tmp_path / "run")
+    elmo = "test-tiny" if what == "elmo" else None
+    if what == "config":
+        config = settings("classify", "run.epochs=1", "encoder.cells=8")
+    if what == "train":
+        train = train[1:]
+    with pytest.raises(ConfigError, match=f"another {what}"):
+        fit("classify", train, dev, config, elmo=elmo, output=tmp_path / "run", resume=True)
+
+
+def test_same_seed_gives_the_same_weights_another_seed_does_not(tmp_path):
+    train, dev = texts(60), texts(20, seed=1)
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        config = settings("classify", "run.epochs=2", f"run.seed={seed}")
+        fit("classify", train, dev, config, elmo="test-tiny", output=tmp_path / name)
+    a, b, c = (weights(tmp_path / name) for name in "abc")
+    assert all(torch.equal(tensor, b[name]) for name, tensor in a.items())
+    assert not all(torch.equal(tensor, c[name]) for name, tensor in a.items())
+
+
+def test_run_stops_early_and_keeps_the_best(tmp_path):
+    train, dev = texts(120), texts(40, seed=1)
+    config = settings("classify", "run.epochs=50", "run.patience=2")
+    predictor = fit("classify", train, dev, config, elmo=None, output=tmp_path / "run")
+    report = json.loads((tmp_path / "run" / "report.json").read_text("utf-8"))
+    assert report["reason"] == "stopped early"
+    best = max(point["accuracy"] for point in report["curve"])
+    assert report["dev"]["accuracy"] == best == predictor.evaluate(dev)["accuracy"]
+
+
+# Batches.
+
+
+def test_epoch_has_every_example_once_and_similar_lengths_together():
+    lengths = [1 + (7 * i) % 23 for i in range(500)]
+    batches = epoch_batches(lengths, 16, seed=0, epoch=0)
+    assert sorted(i for batch in batches for i in batch) == list(range(500))
+    assert len(batches) == 32
+    widths = [max(lengths[i] for i in b) - min(lengths[i] for i in b) for b in batches]
+    assert sum(widths) / len(widths) < 4
+    assert batches == epoch_batches(lengths, 16, seed=0, epoch=0)
+    assert batches != epoch_batches(lengths, 16, seed=0, epoch=1)
+
+
+# What is wrong.
+
+
+def test_wrong_requests_are_named(tmp_path):
+    data = texts(10)
+    with pytest.raises(ConfigError, match="Did you mean 'classify'"):
+        elmokit.tasks.fit("clasify", data, data)
+    with pytest.raises(ConfigError, match="takes a ClassifyConfig"):
+        elmokit.tasks.fit("classify", data, data, config=settings("tag"))
+    with pytest.raises(ConfigError, match="nothing enters"):
+        fit("classify", data, data, settings("classify", "inputs.words=0"), elmo=None)
+    with pytest.raises(ConfigError, match="no ELMo model to fine-tune"):
+        fit("classify", data, data, settings("classify", "fine_tune.on=true"), elmo=None)
+    with pytest.raises(ConfigError, match=r"head\.kind"):
+        task_settings("classify", None, ["head.kind=meann"])
+    with pytest.raises(ConfigError, match="need crf = false"):
+        task_settings("tag", None, ["head.loss.label_smoothing=0.1"])
+    one = [TextExample(("a",), "x")] * 4
+    with pytest.raises(DataError, match="has 1 class"):
+        fit("classify", one, one, settings("classify"), elmo=None)
+    unknown = [*data, TextExample(("a",))]
+    with pytest.raises(DataError, match="training example 11 has no label"):
+        fit("classify", unknown, data, settings("classify"), elmo=None)
+    with pytest.raises(DataError, match="example 11 has no label"):
+        fit("classify", data, unknown, settings("classify"), elmo=None)
+    with pytest.raises(DataError, match="no examples to score"):
+        fit("classify", data, [], settings("classify"), elmo=None)
+    spans = settings("tag", "head.scheme=bio")
+    parts = [TaggedExample(("a", "b"), ("DET", "NOUN"))] * 4
+    with pytest.raises(DataError, match="not tags of spans"):
+        fit("tag", parts, parts, spans, elmo=None)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note.txt").write_text("mine", "utf-8")
+    with pytest.raises(ConfigError, match="holds no run"):
+        fit("classify", data, data, settings("classify"), elmo=None, output=tmp_path / "full")
+
+
+def test_pictures_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    config = settings("classify", "run.epochs=2", 'inputs.elmo_at=["input","output"]')
+    fit("classify", texts(40), texts(20, 1), config, elmo="test-tiny", output=tmp_path / "run")
+    for name in ("curves.png", "layers.png"):
+        assert (tmp_path / "run" / name).read_bytes().startswith(b"\x89PNG")
+    report = json.loads((tmp_path / "run" / "report.json").read_text("utf-8"))
+    for mix in report["layers"].values():
+        assert sum(mix["s"]) == pytest.approx(1, abs=1e-5)
+        assert len(mix["s"]) == 3
+    text = (tmp_path / "run" / "report.md").read_text("utf-8")
+    assert "By label, dev" in text
+    assert "| | bad | good |" in text

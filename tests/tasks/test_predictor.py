@@ -1,0 +1,189 @@
+"""Predictors on disk: they come back whole, and say what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from small_tasks import sentences, settings, texts
+
+import elmokit
+from elmokit.errors import CheckpointError, ConfigError, DataError
+from elmokit.tasks.examples import TextExample
+from elmokit.tasks.inputs.elmo import fingerprint
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+NEW = [("a", "superb", "plot"), ("this", "movie", "was", "awful"), ("the",), ("unseen", "words")]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    """A model and static vectors in files of their own."""
+    folder = tmp_path_factory.mktemp("files")
+    elmokit.load("test-tiny").save(folder / "model")
+    static = elmokit.WordVectors.from_dict({"superb": [1.0, 0.0], "awful": [0.0, 1.0]})
+    static.save(folder / "static.txt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(files, tmp_path_factory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("elmokit.tasks.report.draw", lambda *_: False)
+        folder = tmp_path_factory.mktemp("trained") / "predictor"
+        elmokit.tasks.fit(
+            "classify",
+            texts(80),
+            texts(30, seed=1),
+            elmo=files / "model",
+            static=files / "static.txt",
+            config=settings("classify", "run.epochs=2", "inputs.characters=8"),
+            output=folder,
+            quiet=True,
+        )
+    return folder
+
+
+@pytest.fixture
+def folder(trained, tmp_path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "predictor"))
+
+
+def change(folder: Path, **facts: object) -> None:
+    path = folder / "predictor.json"
+    stored = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**stored, **facts}), "utf-8")
+
+
+def scores(predictor: elmokit.tasks.Predictor) -> torch.Tensor:
+    predictor.model.eval()
+    with torch.no_grad():
+        batch = predictor.model.batch([TextExample(tokens) for tokens in NEW])
+        return predictor.model.head._scores(batch)
+
+
+def test_predictor_comes_back_with_the_same_numbers(folder, tmp_path):
+    one = elmokit.tasks.load(folder)
+    one.save(tmp_path / "again")
+    two = elmokit.tasks.load(tmp_path / "again")
+    assert torch.equal(scores(one), scores(two))
+    assert one.predict(NEW) == two.predict(NEW)
+
+
+def test_predictor_answers_alike_alone_and_in_a_batch(folder):
+    predictor = elmokit.tasks.load(folder)
+    together = scores(predictor)
+    for row, tokens in enumerate(NEW):
+        with torch.no_grad():
+            alone = predictor.model.head._scores(predictor.model.batch([TextExample(tokens)]))
+        torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-5)
+
+
+def test_predictor_streams_in_order(folder):
+    predictor = elmokit.tasks.load(folder)
+    many = [tokens[: 1 + i % 3] for i in range(40) for tokens in NEW]
+    stream = predictor.annotate(iter(many))
+    assert [example.tokens for example in stream] == many
+
+
+def test_bundled_predictor_needs_nothing_else(folder, files, tmp_path):
+    one = elmokit.tasks.load(folder)
+    one.save(tmp_path / "bundle", bundle=True)
+    change(tmp_path / "bundle")
+    shutil.move(tmp_path / "bundle", tmp_path / "moved")
+    facts = json.loads((tmp_path / "moved" / "predictor.json").read_text("utf-8"))
+    assert str(files) not in json.dumps(facts)
+    assert torch.equal(scores(elmokit.tasks.load(tmp_path / "moved")), scores(one))
+
+
+def test_moved_model_is_found_where_the_user_says(folder, files, tmp_path):
+    shutil.copytree(files / "model", tmp_path / "elsewhere")
+    facts = json.loads((folder / "predictor.json").read_text("utf-8"))
+    change(folder, elmo={**facts["elmo"], "name": "gone"})
+    with pytest.raises(CheckpointError, match=r"ELMo model 'gone' cannot be loaded .*--elmo"):
+        elmokit.tasks.load(folder)
+    predictor = elmokit.tasks.load(folder, elmo=tmp_path / "elsewhere")
+    assert predictor.predict(NEW)
+    change(folder, static={**facts["static"], "name": "gone.txt"})
+    with pytest.raises(
+        CheckpointError, match=r"static vectors 'gone.txt' cannot be read .*--static"
+    ):
+        elmokit.tasks.load(folder, elmo=tmp_path / "elsewhere")
+
+
+def test_another_model_is_refused(folder, files, tmp_path):
+    elmo = elmokit.load(files / "model")
+    with torch.no_grad():
+        next(elmo.bilm.parameters())[5] += 1e-3
+    elmo.save(tmp_path / "other")
+    with pytest.raises(CheckpointError, match="is not what the predictor was trained with"):
+        elmokit.tasks.load(folder, elmo=tmp_path / "other")
+    other = elmokit.WordVectors.from_dict({"superb": [0.5, 0.0], "awful": [0.0, 1.0]})
+    with pytest.raises(CheckpointError, match="static vectors"):
+        elmokit.tasks.load(folder, static=other)
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [(0, "Train it again"), (2, "Install a newer"), (None, "Install a newer")],
+)
+def test_other_versions_of_the_format_are_named(folder, version, advice):
+    change(folder, format_version=version, elmokit_version="9.9")
+    with pytest.raises(CheckpointError, match=f"{advice} ?.*elmokit 9.9, which wrote it"):
+        elmokit.tasks.load(folder)
+
+
+def test_damaged_folders_are_named(folder, tmp_path):
+    with pytest.raises(CheckpointError, match="no predictor there"):
+        elmokit.tasks.load(tmp_path)
+    weights = folder / "weights.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:100])
+    with pytest.raises(CheckpointError, match="not a readable safetensors file"):
+        elmokit.tasks.load(folder)
+    weights.unlink()
+    with pytest.raises(CheckpointError, match="not a readable safetensors file"):
+        elmokit.tasks.load(folder)
+    weights.write_bytes(whole)
+    facts = json.loads((folder / "predictor.json").read_text("utf-8"))
+    change(folder, words=[*facts["words"], "one-more"])
+    with pytest.raises(CheckpointError, match=r"not the weights of predictor\.json"):
+        elmokit.tasks.load(folder)
+    change(folder, config={**facts["config"], "colour": "red"})
+    with pytest.raises(CheckpointError, match="colour"):
+        elmokit.tasks.load(folder)
+    change(folder, format="something")
+    with pytest.raises(CheckpointError, match="no predictor of elmokit"):
+        elmokit.tasks.load(folder)
+    (tmp_path / "file").write_text("", "utf-8")
+    with pytest.raises(ConfigError, match="this is a file"):
+        elmokit.tasks.Predictor.save(None, tmp_path / "file")
+
+
+def test_unlabelled_data_cannot_be_judged(folder):
+    with pytest.raises(DataError, match="no label"):
+        elmokit.tasks.load(folder).evaluate([TextExample(("a",))])
+
+
+def test_fingerprint_is_of_what_decides_vectors(files):
+    elmo = elmokit.load(files / "model")
+    same = elmokit.load(files / "model", tokenizer="chars", softmax=False)
+    assert fingerprint(elmo) == fingerprint(same)
+    assert fingerprint(elmo) != fingerprint(
+        elmokit.load(Path(__file__).parents[1] / "golden/allennlp")
+    )
+
+
+def test_tagger_comes_back(tmp_path):
+    config = settings("tag", "run.epochs=2", "head.scheme=bioes")
+    data = sentences(40)
+    predictor = elmokit.tasks.fit(
+        "tag", data, data[:10], elmo=None, config=config, output=tmp_path / "tagger", quiet=True
+    )
+    again = elmokit.tasks.load(tmp_path / "tagger")
+    assert again.predict([e.tokens for e in data]) == predictor.predict([e.tokens for e in data])
+    assert again.predict([()]) == [[]]
