@@ -1,0 +1,142 @@
+"""``elmokit serve``: models behind an address, and a page to look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter, validators
+
+from elmokit.cli.language_model import AS_IT_IS, Loading, load_predicting
+from elmokit.cli.options import AtLeastOne, Flag, UsageError
+from elmokit.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from elmokit.tasks.predictor import Predictor
+    from elmokit.vectors.elmo import Elmo
+
+EXAMPLES = (
+    "elmokit serve --model my-model",
+    "elmokit serve --model en=my-model --model de=142.zip --predictor sentiment=my-classifier",
+    "elmokit serve --model my-model --host 0.0.0.0 --token-file tokens.txt --allow-host elmo.lan",
+)
+
+Positive = Parameter(validator=validators.Number(gt=0))
+
+
+@Parameter(name="*")  # the fields are options of the verb itself
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """Limits that are often changed; None leaves the service's own."""
+
+    max_body: Annotated[int | None, AtLeastOne, Parameter(help="Bytes of a request.")] = None
+    max_sentences: Annotated[int | None, AtLeastOne, Parameter(help="Of a request.")] = None
+    max_tokens: Annotated[int | None, AtLeastOne, Parameter(help="Of a request.")] = None
+    max_word: Annotated[int | None, AtLeastOne, Parameter(help="Characters of a token.")] = None
+    max_numbers: Annotated[int | None, AtLeastOne, Parameter(help="Numbers of an answer.")] = None
+    queue_requests: Annotated[int | None, AtLeastOne, Parameter(help="That may wait.")] = None
+    queue_tokens: Annotated[int | None, AtLeastOne, Parameter(help="That may wait.")] = None
+    timeout: Annotated[
+        float | None, Positive, Parameter(help="Seconds for a request to come, and to be answered.")
+    ] = None
+    batch_tokens: Annotated[
+        int | None, AtLeastOne, Parameter(help="The most tokens run together.")
+    ] = None
+    wait_ms: Annotated[
+        float | None, Positive, Parameter(help="How long a lone request waits for others.")
+    ] = None
+
+
+NO_CHANGE = LimitOptions()
+NAMES = {
+    "max_body": "body_bytes",
+    "max_sentences": "sentences",
+    "max_tokens": "tokens",
+    "max_word": "word_characters",
+    "max_numbers": "answer_numbers",
+    "timeout": "seconds",
+}
+"""Options whose limits have other names."""
+
+
+def serve(  # noqa: D417 - options that verbs share bring their own help
+    *,
+    model: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    predictor: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    host: str = "127.0.0.1",
+    port: Annotated[int, Parameter(validator=validators.Number(gte=0, lte=65535))] = 8000,
+    token_file: Path | None = None,
+    without_token: Annotated[bool, Flag] = False,
+    allow_host: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    allow_origin: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    log_texts: Annotated[bool, Flag] = False,
+    limits: LimitOptions = NO_CHANGE,
+    loading: Loading = AS_IT_IS,
+) -> None:
+    """Answer requests over HTTP, and serve the page, until told to stop.
+
+    SIGTERM or Ctrl-C: what was accepted is still answered. Logs are JSON lines on standard error.
+
+    Args:
+        model: NAME=SOURCE or SOURCE, any that load takes; as often as needed. The first is taken
+            where a request names none. The embedded model when left out.
+        predictor: NAME=FOLDER or FOLDER of a saved predictor; as often as needed.
+        host: Address to listen on. Other machines reach the service only at an address of its own;
+            then a token is needed.
+        port: 0 takes a free one.
+        token_file: Tokens, one a line; clients send one of them. ELMOKIT_TOKENS in the environment
+            holds some, too.
+        without_token: Let everybody in who reaches an address that is not this machine's alone.
+        allow_host: A name that clients may call the service by, besides localhost and numbers.
+        allow_origin: Another site whose pages may call the service, such as https://example.org.
+        log_texts: Put what clients send into the log.
+    """
+    try:
+        from elmokit.web.app import make_app
+        from elmokit.web.server import open_port, run
+    except ImportError as error:
+        raise MissingExtraError(error.name or "fastapi", "web", "elmokit serve") from error
+    from elmokit.web.settings import Access, Limits, is_loopback, read_tokens
+    from elmokit.web.shelf import Shelf, named_sources
+
+    changed = {
+        NAMES.get(field.name, field.name): getattr(limits, field.name)
+        for field in fields(limits)
+        if getattr(limits, field.name) is not None
+    }
+    chosen = Limits(**changed)
+    tokens = read_tokens(token_file)
+    if not tokens and not is_loopback(host) and not without_token:
+        raise ConfigError(
+            f"--host {host}: others can reach this address, so give --token-file FILE (or "
+            "ELMOKIT_TOKENS in the environment), or say --without-token"
+        )
+    access = Access(tokens=tokens, hosts=allow_host, origins=allow_origin)
+    one_model = (loading.softmax_file, loading.vocabulary_file, loading.options_file)
+    if len(model) > 1 and any(path is not None for path in one_model):
+        raise UsageError("--softmax, --vocabulary and --options go with one --model.")
+    sources, folders = named_sources(model), named_sources(predictor)
+    door = open_port(host, port)  # taken before the model is loaded: who fails, fails at once
+    with door:
+        shelf = Shelf(*_load(sources, folders, loading))
+        app = make_app(shelf, limits=chosen, access=access, log_texts=log_texts)
+        run(app, door, chosen)
+
+
+def _load(
+    sources: Mapping[str, str], folders: Mapping[str, str], loading: Loading
+) -> tuple[dict[str, Elmo], dict[str, Predictor]]:
+    """Models and predictors by name."""
+    import elmokit
+    from elmokit.checkpoints.sources import DEFAULT_MODEL
+    from elmokit.tasks.predictor import Predictor
+
+    models = {name: load_predicting(source, loading) for name, source in sources.items()}
+    if not models:
+        models[DEFAULT_MODEL] = elmokit.load(tokenizer=loading.tokenizer, device=loading.device)
+    predictors = {
+        name: Predictor.load(folder, device=loading.device) for name, folder in folders.items()
+    }
+    return models, predictors

@@ -1,0 +1,239 @@
+"""Calls a service of ``elmokit serve``; needs numpy and nothing else.
+
+    client = Client("http://127.0.0.1:8000")
+    client.encode(["the bank of the river"], layers="all")   # as Elmo.encode
+    client.substitutes("the bank lent money .", word="money")
+
+A client keeps one connection and belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from elmokit.errors import ConfigError, ElmokitError
+
+Sentence = str | Sequence[str]
+LATER = (429, 503)
+"""Answers after which a request is sent again, when the service says so."""
+
+
+class ServiceError(ElmokitError):
+    """The service refused a request.
+
+    Attributes:
+        status: The HTTP status.
+        retry_after: Seconds after which it may be tried again, if the service said so.
+    """
+
+    def __init__(self, status: int, detail: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{status}: {detail}")
+        self.status = status
+        self.retry_after = retry_after
+
+
+class Client:
+    """A service's routes as methods.
+
+    Args:
+        address: Where it is, such as ``http://127.0.0.1:8000`` or ``https://example.org/elmo``.
+        token: A bearer token, if it wants one.
+        model: The model that all requests are for; the service's first when left out.
+        timeout: Seconds to wait for an answer.
+        retries: How often a request is sent again that the service had no room for.
+
+    Raises:
+        ConfigError: The address is none.
+    """
+
+    def __init__(
+        self,
+        address: str = "http://127.0.0.1:8000",
+        *,
+        token: str | None = None,
+        model: str | None = None,
+        timeout: float = 60.0,
+        retries: int = 3,
+    ) -> None:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"{address!r}: an address begins with http:// or https://")
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        self._connection = kind(parts.hostname, parts.port, timeout=timeout)
+        self._prefix = parts.path.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._model = model
+        self._retries = retries
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+    def models(self) -> dict[str, Any]:
+        """The service's models, predictors and limits."""
+        return self._json("GET", "/v1/models")
+
+    def encode(
+        self,
+        sentences: str | Iterable[Sentence],
+        *,
+        layers: str | int | Sequence[float] = "mean",
+        pool: str | None = None,
+    ) -> Any:
+        """Vectors, as `Elmo.encode` gives them: an array for one text, a list for many."""
+        single = isinstance(sentences, str)
+        wanted: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
+        body = {"sentences": wanted, "layers": layers, "pool": pool}
+        answer = io.BytesIO(self._send("POST", "/v1/encode", self._body(body), "application/x-npy"))
+        if pool is None:
+            arrays = [np.load(answer, allow_pickle=False) for _ in wanted]
+        else:
+            arrays = list(np.load(answer, allow_pickle=False)) if wanted else []
+        return arrays[0] if single else arrays
+
+    def similar(
+        self,
+        sentence: Sentence,
+        *,
+        word: str | None = None,
+        position: int | None = None,
+        other: Sentence | None = None,
+        other_word: str | None = None,
+        other_position: int | None = None,
+        among: Iterable[Sentence] | None = None,
+        layers: str | int | Sequence[float] = "mean",
+        k: int = 10,
+    ) -> dict[str, Any]:
+        """Compare a use of a word with another, or find the nearest among sentences."""
+        body = {
+            "sentence": sentence,
+            "word": word,
+            "position": position,
+            "other": other,
+            "other_word": other_word,
+            "other_position": other_position,
+            "among": None if among is None else list(among),
+            "layers": layers,
+            "k": k,
+        }
+        return self._post("/v1/similar", body)
+
+    def layers(self, sentence: Sentence, other: Sentence | None = None) -> dict[str, Any]:
+        """Cosines of every token with every token, a matrix a layer."""
+        return self._post("/v1/layers", {"sentence": sentence, "other": other})
+
+    def score(self, sentences: Iterable[Sentence]) -> list[dict[str, Any]]:
+        """Log-probabilities of sentences, in order."""
+        answer = self._post("/v1/score", {"sentences": list(sentences)})
+        found: list[dict[str, Any]] = answer["sentences"]
+        return found
+
+    def substitutes(
+        self,
+        sentence: Sentence,
+        *,
+        word: str | None = None,
+        position: int | None = None,
+        k: int = 10,
+    ) -> dict[str, Any]:
+        """Words that fit a place, by both directions and by each."""
+        body = {"sentence": sentence, "word": word, "position": position, "k": k}
+        return self._post("/v1/substitutes", body)
+
+    def inspect(
+        self,
+        sentence: Sentence,
+        *,
+        word: str | None = None,
+        position: int | None = None,
+        k: int = 10,
+    ) -> dict[str, Any]:
+        """The way of one word through the machine."""
+        body = {"sentence": sentence, "word": word, "position": position, "k": k}
+        return self._post("/v1/inspect", body)
+
+    def predict(self, predictor: str, items: Iterable[Any]) -> list[Any]:
+        """Answers of a saved predictor, in order; items as for `Predictor.predict`."""
+        body = json.dumps({"predictor": predictor, "items": list(items)}).encode()
+        answer = self._json("POST", "/v1/predict", body)
+        return [item["answer"] for item in answer["items"]]
+
+    def _body(self, values: dict[str, Any]) -> bytes:
+        if self._model is not None:
+            values["model"] = self._model
+        return json.dumps(values).encode()
+
+    def _post(self, path: str, values: dict[str, Any]) -> dict[str, Any]:
+        return self._json("POST", path, self._body(values))
+
+    def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._send(method, path, body, "application/json"))
+        return answer
+
+    def _send(self, method: str, path: str, body: bytes | None, accept: str) -> bytes:
+        for turn in range(self._retries + 1):
+            status, headers, answer = self._once(method, path, body, accept)
+            if status == 200:
+                return answer
+            after = headers.get("Retry-After", "")
+            wait = float(after) if after.isdecimal() else None
+            if status not in LATER or wait is None or turn == self._retries:
+                raise ServiceError(status, _detail(answer), wait)
+            time.sleep(wait)
+        raise AssertionError("the last turn returns or raises")
+
+    def _once(
+        self, method: str, path: str, body: bytes | None, accept: str
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        headers = {**self._headers, "Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        used_before = self._connection.sock is not None
+        try:
+            return self._exchange(method, path, body, headers)
+        except (http.client.RemoteDisconnected, ConnectionError):
+            self._connection.close()
+            # The service may have closed a connection that nobody used for a while. Asking twice
+            # does no harm: no request changes anything there.
+            if not used_before:
+                raise
+            return self._exchange(method, path, body, headers)
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        try:
+            self._connection.request(method, self._prefix + path, body, headers)
+            answer = self._connection.getresponse()
+            return answer.status, answer.headers, answer.read()
+        except BaseException:
+            self._connection.close()  # half an answer would be read as the next one
+            raise
+
+
+def _detail(answer: bytes) -> str:
+    try:
+        return str(json.loads(answer)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return answer[:200].decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""The routes, a module for each subject; common is what they share."""

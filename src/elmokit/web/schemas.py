@@ -1,0 +1,336 @@
+"""Requests and answers as they stand in the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+Sentence = Annotated[
+    StrictStr | list[StrictStr],
+    Field(description="A text, which the model's tokeniser splits, or its tokens."),
+]
+Sentences = Annotated[list[Sentence], Field(description="Sentences; the answer has their order.")]
+ModelName = Annotated[
+    StrictStr | None, Field(description="A name of /v1/models; the first when left out.")
+]
+Weight = Annotated[float, Field(ge=-1e4, le=1e4, allow_inf_nan=False)]
+Layers = Annotated[
+    Literal["mean", "top", "all", "mix"]
+    | Annotated[StrictInt, Field(ge=-100, le=100)]
+    | list[Weight],
+    Field(description="mean, top, all, mix, a layer's number, or one weight for each layer."),
+]
+Pool = Annotated[
+    Literal["mean", "max"] | None, Field(description="One vector a sentence, over its tokens.")
+]
+Position = Annotated[
+    StrictInt | None, Field(ge=0, description="Which token, from 0; or give the word.")
+]
+Word = Annotated[
+    StrictStr | None,
+    Field(description="The token itself, exactly as it stands there; the first of several."),
+]
+Count = Annotated[StrictInt, Field(ge=1, le=1000, description="How many to return.")]
+
+
+class Request(BaseModel):
+    """What all requests have in common."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    model: ModelName = None
+
+
+class EncodeRequest(Request):
+    """Sentences to be encoded."""
+
+    sentences: Sentences
+    layers: Layers = "mean"
+    pool: Pool = None
+
+
+class SimilarRequest(Request):
+    """A use of a word, and what it is compared with: one other use, or all uses in sentences."""
+
+    sentence: Sentence
+    word: Word = None
+    position: Position = None
+    other: Annotated[Sentence | None, Field(description="Compare with this sentence.")] = None
+    other_word: Word = None
+    other_position: Position = None
+    among: Annotated[
+        list[Sentence] | None, Field(description="Or find the nearest uses in these sentences.")
+    ] = None
+    layers: Layers = "mean"
+    k: Count = 10
+
+
+class LayersRequest(Request):
+    """A sentence whose tokens are compared with each other, or with those of another."""
+
+    sentence: Sentence
+    other: Annotated[Sentence | None, Field(description="The other; itself when left out.")] = None
+
+
+class ScoreRequest(Request):
+    """Sentences to be scored by the language model."""
+
+    sentences: Sentences
+
+
+class SubstitutesRequest(Request):
+    """A place in a sentence, and how many words to guess for it."""
+
+    sentence: Sentence
+    word: Word = None
+    position: Position = None
+    k: Count = 10
+
+
+class InspectRequest(Request):
+    """A word in a sentence whose way through the model is shown."""
+
+    sentence: Sentence
+    word: Word = None
+    position: Position = None
+    k: Annotated[
+        StrictInt, Field(ge=1, le=100, description="How many filters and guesses to return.")
+    ] = 10
+
+
+class PredictRequest(BaseModel):
+    """Texts for a saved predictor."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    predictor: Annotated[StrictStr, Field(description="A name of /v1/models.")]
+    items: Annotated[
+        list[StrictStr | list[Any]],
+        Field(description="Texts, lists of tokens, or what else the task takes."),
+    ]
+
+
+class Problem(BaseModel):
+    """Why a request was refused."""
+
+    detail: str
+
+
+class EncodedSentence(BaseModel):
+    """Tokens and their vectors."""
+
+    tokens: list[str]
+    vectors: Annotated[
+        list[Any],
+        Field(description="(T, D); (L + 1, T, D) with all layers; without T when pooled."),
+    ]
+
+
+class EncodeAnswer(BaseModel):
+    """Vectors of sentences."""
+
+    model: str
+    dim: int
+    sentences: list[EncodedSentence]
+
+
+class Use(BaseModel):
+    """One use of a word."""
+
+    cosine: float
+    sentence: Annotated[int, Field(description="Number of the sentence, from 0.")]
+    position: int
+    tokens: list[str]
+
+
+class Place(BaseModel):
+    """A sentence, and a token in it if one was asked about."""
+
+    tokens: list[str]
+    position: int | None
+
+
+class Cosines(BaseModel):
+    """How alike two uses are, lowest layer first."""
+
+    layers: list[float]
+    mean: float
+
+
+class SimilarAnswer(BaseModel):
+    """Cosines with one other use, or the nearest of many."""
+
+    model: str
+    query: Place
+    other: Place | None
+    cosine: Cosines | None
+    uses: list[Use] | None
+
+
+class LayersAnswer(BaseModel):
+    """Cosines of all pairs of tokens: one matrix a layer, lowest first."""
+
+    model: str
+    tokens: list[str]
+    other_tokens: list[str]
+    layers: list[list[list[float]]]
+
+
+class SentenceScore(BaseModel):
+    """Natural logarithms of a sentence's probabilities.
+
+    `forward` ends with the sentence's end marker, `backward` begins with its begin marker.
+    """
+
+    tokens: list[str]
+    logprob: float
+    perplexity: float | None
+    forward_logprob: float
+    forward_perplexity: float | None
+    backward_logprob: float | None
+    backward_perplexity: float | None
+    forward: list[float]
+    backward: list[float] | None
+    unknown: Annotated[list[bool], Field(description="Words the vocabulary does not hold.")]
+
+
+class ScoreAnswer(BaseModel):
+    """Scores in the order of the sentences."""
+
+    model: str
+    sentences: list[SentenceScore]
+
+
+class Guess(BaseModel):
+    """A word for a place, with natural logarithms of its probabilities."""
+
+    word: str
+    logprob: float
+    forward: float
+    backward: float | None
+
+
+class SubstitutesAnswer(BaseModel):
+    """Words that fit: by both directions together (their product), and by each alone."""
+
+    model: str
+    tokens: list[str]
+    position: int
+    both: list[Guess]
+    forward: list[Guess]
+    backward: list[Guess] | None
+
+
+class Prediction(BaseModel):
+    """The tokens of an item's texts, and its answer."""
+
+    texts: list[list[str]]
+    answer: Annotated[Any, Field(description="A class, a list of tags, ...; depends on the task.")]
+
+
+class PredictAnswer(BaseModel):
+    """A predictor's answers, in the order of the items, and its learned layer weights."""
+
+    predictor: str
+    task: str
+    layers: dict[str, Any]
+    items: list[Prediction]
+
+
+class ModelsAnswer(BaseModel):
+    """What the service offers, and its limits."""
+
+    version: str
+    models: list[dict[str, Any]]
+    predictors: list[dict[str, Any]]
+    limits: dict[str, float]
+
+
+class Health(BaseModel):
+    """Whether the service lives, or takes requests."""
+
+    status: Literal["ok"]
+
+
+class Character(BaseModel):
+    """What the character CNN reads: a character or byte, or a mark, and its id."""
+
+    character: str
+    id: int
+
+
+class FilterWidth(BaseModel):
+    """All filters of one width; `firing` are those with a positive response."""
+
+    width: int
+    filters: int
+    firing: int
+
+
+class FilterResponse(BaseModel):
+    """A filter, its largest response (after the activation), and the characters behind it."""
+
+    number: int
+    width: int
+    value: float
+    start: int
+    characters: list[str]
+
+
+class Numbers(BaseModel):
+    """A vector's length and its first numbers."""
+
+    norm: float
+    first: list[float]
+
+
+class HighwayGates(BaseModel):
+    """How far the gates of a highway are open: their mean, and how many in each tenth."""
+
+    mean: float
+    bins: list[int]
+    output: Numbers
+
+
+class States(Numbers):
+    """One direction's state at the word, and the states' lengths at every token."""
+
+    norms: list[float]
+
+
+class LayerStates(BaseModel):
+    """One LSTM layer."""
+
+    number: int
+    directions: dict[str, States]
+
+
+class Chance(BaseModel):
+    """A word and its probability."""
+
+    word: str
+    probability: float
+
+
+class PlaceGuesses(BaseModel):
+    """What each direction expects at a place, without having read the word there."""
+
+    token: str
+    forward: list[Chance]
+    backward: list[Chance] | None
+
+
+class InspectAnswer(BaseModel):
+    """The way of one word through the machine."""
+
+    model: str
+    tokens: list[str]
+    position: int
+    characters: list[Character]
+    widths: list[FilterWidth]
+    filters: list[FilterResponse]
+    highways: list[HighwayGates]
+    token_vector: Numbers
+    layers: list[LayerStates]
+    guesses: list[PlaceGuesses] | None

@@ -1,0 +1,105 @@
+"""What a service allows: limits, and who may come in."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from elmokit.errors import ConfigError
+
+TOKENS_VARIABLE = "ELMOKIT_TOKENS"
+"""Bearer tokens in the environment, between commas or spaces."""
+SHORTEST_TOKEN = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much a request may ask, and how requests are joined. All are positive numbers."""
+
+    body_bytes: int = 2 << 20
+    """Bytes of a request's body; more is answered with 413."""
+    sentences: int = 1024
+    """Sentences of one request."""
+    tokens: int = 16_384
+    """Tokens of one request."""
+    word_characters: int = 1000
+    """Characters of one token."""
+    answer_numbers: int = 8 << 20
+    """Numbers in one answer: tokens x layers x width."""
+    inspected_tokens: int = 64
+    """Tokens of a sentence whose every step is shown."""
+    queue_requests: int = 1024
+    """Requests that may wait; more are answered with 429."""
+    queue_tokens: int = 131_072
+    """Tokens that may wait; more are answered with 429."""
+    seconds: float = 30.0
+    """Time for a request to come in, and for it to be answered."""
+    batch_tokens: int = 4096
+    """The most tokens run together."""
+    wait_ms: float = 5.0
+    """How long a lone request waits for others to share its batch."""
+    connections: int = 1024
+    """Open connections; more are answered with 503."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value > 0:
+                raise ConfigError(f"{field.name}={value!r}: give a positive number")
+        if self.queue_tokens < self.tokens:
+            raise ConfigError(
+                f"queue_tokens={self.queue_tokens} is below tokens={self.tokens}: a request of "
+                "the largest size could never be taken"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Who may come in."""
+
+    tokens: tuple[str, ...] = ()
+    """Bearer tokens; one of them must come with every request, if there are any."""
+    hosts: tuple[str, ...] = ()
+    """Names in the Host header, besides ``localhost`` and addresses made of numbers."""
+    origins: tuple[str, ...] = ()
+    """Other origins whose pages may call the service, such as ``https://example.org``."""
+
+    def __post_init__(self) -> None:
+        for token in self.tokens:
+            if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+                raise ConfigError(
+                    f"a token has {len(token)} characters: use at least {SHORTEST_TOKEN} letters "
+                    "and digits, such as `openssl rand -hex 32` makes"
+                )
+
+
+def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Tokens of a file, one a line, and of the environment. Never from the command line.
+
+    Raises:
+        ConfigError: The file is missing, or holds no token.
+    """
+    found = environment.get(TOKENS_VARIABLE, "").replace(",", " ").split()
+    if path is not None:
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: the tokens cannot be read ({error})") from None
+        named = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        if not named:
+            raise ConfigError(f"{path}: there is no token in it; write one a line")
+        found += named
+    return tuple(dict.fromkeys(found))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a service that listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
