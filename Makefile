@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check slow bench docs serve clean
+.PHONY: help demo test check slow bench docs serve page page-test clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
@@ -56,5 +56,19 @@ docs: $(VENV)/.docs  ## build the documentation into site; a broken link is an e
 serve: $(VENV)/.docs  ## serve the documentation on this machine, and follow changes
 	$(BIN)/zensical serve --dev-addr 127.0.0.1:8000
 
+page: page/node_modules/.package-lock.json  ## test and build the page of `elmokit serve` (needs Node.js)
+	npm --prefix page test
+	npm --prefix page run build
+
+page/node_modules/.package-lock.json: page/package-lock.json
+	npm --prefix page ci
+	@touch $@
+
+page-test: $(VENV)/.dev page/node_modules/.package-lock.json  ## use the page in Chromium (installs it)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	command -v chromium || { apt-get update --quiet && apt-get install --yes --no-install-recommends \
+		chromium fonts-dejavu-core fonts-wqy-microhei; }
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/web/test_page_files.py tests/web/test_page_browser.py
+
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build site
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build site page/node_modules

@@ -31,7 +31,10 @@ PAGES = (
     "README.md",
     "docs/index.md",
     "docs/how-it-works.md",
+    "docs/migration.md",
     "docs/models.md",
+    "docs/tables.md",
+    "docs/onnx.md",
     "docs/pretraining.md",
     "docs/pytorch.md",
     "docs/recipes.md",
@@ -39,7 +42,14 @@ PAGES = (
 TESTED_ELSEWHERE = {
     "cli.md": "tests/cli/test_cli_main.py",
     "corpus.md": "tests/text/test_prepare.py",
+    "huggingface.md": "tests/plugins/test_hf_elmo.py",
     "language-model.md": "tests/cli/test_language_model.py",
+    "probes.md": "tests/probes/test_probes_page.py",
+    "server.md": "tests/web/test_server_page.py",
+    "scikit-learn.md": "tests/plugins/test_sklearn_elmo.py",
+    "spacy.md": "tests/plugins/test_spacy_elmo.py",
+    "task-formats.md": "tests/tasks/test_readers_page.py",
+    "tasks.md": "tests/tasks/test_tasks_page.py",
     "vector-files.md": "tests/vectors/test_writers.py",
 }
 TRANSLATED = {

@@ -17,6 +17,7 @@ _HOMES = {
     "ElmoEmbedding": "elmokit.vectors.embedding",
     "ScalarMix": "elmokit.model.scalar_mix",
     "WordVectors": "elmokit.vectors.static_vectors",
+    "OnnxElmo": "elmokit.plugins.onnx_elmo",
     "pretrain": "elmokit.training.pretrain",
     "adapt": "elmokit.training.adapt",
     "AdaptConfig": "elmokit.training.adapt",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from elmokit.config import ModelConfig
     from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
     from elmokit.model.scalar_mix import ScalarMix
+    from elmokit.plugins.onnx_elmo import OnnxElmo
     from elmokit.training.adapt import AdaptConfig, adapt
     from elmokit.training.pretrain import pretrain
     from elmokit.training.settings import PretrainConfig
@@ -49,6 +51,7 @@ __all__ = [
     "ElmoEmbedding",
     "ElmokitError",
     "ModelConfig",
+    "OnnxElmo",
     "PretrainConfig",
     "ScalarMix",
     "WordVectors",
@@ -60,6 +63,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in {"tasks", "probes"}:
+        return importlib.import_module(f"elmokit.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -68,4 +73,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, "tasks", "probes"})

@@ -52,7 +52,10 @@ def test_models_lists_one_line_each(run, monkeypatch, tmp_path, model):
     for name in ("other", sources.DEFAULT_MODEL):
         assert run("convert", model, tmp_path / name).code == 0
     lines = run("models").out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["other", "test-tiny (default)"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "other",
+        f"{sources.DEFAULT_MODEL} (default)",
+    ]
     assert "32 wide, 3 layers, 105,124 parameters, 42" in lines[0]
     found = json.loads(run("models", "--json").out)
     assert [entry["default"] for entry in found] == [False, True]

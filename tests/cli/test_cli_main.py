@@ -23,6 +23,7 @@ from elmokit.checkpoints import sources
 from elmokit.cli import (
     adapt,
     app,
+    bench,
     convert,
     encode,
     generate,
@@ -34,6 +35,7 @@ from elmokit.cli import (
     score,
     similar,
     substitutes,
+    table,
 )
 from elmokit.training.settings import PRESETS
 
@@ -42,6 +44,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 MODULES = (
     encode,
     similar,
+    table,
     score,
     perplexity,
     substitutes,
@@ -51,6 +54,7 @@ MODULES = (
     convert,
     info,
     models,
+    bench,
 )
 VERBS = [module.__name__.rpartition(".")[2] for module in MODULES]
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -62,6 +66,7 @@ IN_DOCS = dict(
 NOT_RUN = {
     "torchrun": "starts processes; see tests/training/test_distributed.py",
     "--ray-workers": "needs Ray",
+    "elmokit bench": "measures; see tests/bench/test_side_by_side.py",
 }
 TRAINING = ("elmokit pretrain ", "elmokit adapt ")
 EXAMPLES = {
@@ -247,6 +252,7 @@ def example_folder(tmp_path, monkeypatch, corpus, few_steps, example):
     for name in ("embedded/test-tiny", "trained-model"):
         assert main(["convert", "elmo_weights.hdf5", name]) == 0
     monkeypatch.setattr(sources, "EMBEDDED", tmp_path / "embedded")
+    monkeypatch.setattr(sources, "DEFAULT_MODEL", "test-tiny")
     return tmp_path
 
 

@@ -172,8 +172,9 @@ def test_unknown_words_are_never_written():
     batch = predictor.model.batch(names(8))
     with torch.no_grad():
         source, extra = head._read(batch)
-        numbers = head._search(source, extra, None).numbers
-    assert UNKNOWN not in [n for row in numbers.tolist() for n in row if n != END and n != 0]
+        found = head._search(source, extra, None)
+    rows = zip(found.numbers.tolist(), found.lengths.tolist(), strict=True)
+    assert all({UNKNOWN, END}.isdisjoint(row[:length]) for row, length in rows)
     written = {word for e in predictor.annotate(names(8)) for word in e.target}
     assert written <= set(predictor.facts.learned["words"])
 

@@ -18,22 +18,29 @@ from cyclopts import App, CycloptsError, Parameter
 from elmokit import __version__
 from elmokit.cli import (
     adapt,
+    bench,
     convert,
     corpus,
     encode,
+    evaluate,
     generate,
     info,
     models,
     perplexity,
+    predict,
     pretrain,
+    probe,
     score,
+    serve,
     similar,
     substitutes,
+    table,
+    train,
 )
 from elmokit.cli.options import UsageError
 from elmokit.errors import ElmokitError
 
-READING_VERBS = (["corpus"], ["encode"], ["score"], ["perplexity"])
+READING_VERBS = (["corpus"], ["encode"], ["score"], ["perplexity"], ["evaluate"], ["predict"])
 """How a call begins in which ``-`` stands for standard input."""
 
 BAD_INPUT = 1
@@ -57,20 +64,27 @@ app = App(
 for module in (
     encode,
     similar,
+    table,
     score,
     perplexity,
     substitutes,
     generate,
     pretrain,
     adapt,
+    train,
+    evaluate,
+    predict,
     convert,
     info,
     models,
+    serve,
+    bench,
 ):
     examples = "  \n".join(module.EXAMPLES)  # two spaces: a line break of Markdown
     verb = getattr(module, module.__name__.rpartition(".")[2])
     app.command(verb, help_epilogue=f"Examples:\n\n{examples}")
 app.command(corpus.corpus)
+app.command(probe.probe)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

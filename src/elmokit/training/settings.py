@@ -201,7 +201,7 @@ PRESETS: dict[str, PretrainConfig] = {
         model=_for_running_text(published_shape("original")),
         data=DataConfig(vocabulary=793_471, rows=2048, unroll=20),
         optimiser=OptimiserConfig(rate=1e-3, warmup=1_000),
-        run=RunConfig(max_steps=100_000, precision="bfloat16"),
+        run=RunConfig(max_steps=50_000, precision="bfloat16"),
     ),
     # The published recipe to the letter (bilm-tf's train_elmo.py): ten passes over the billion
     # words, tokens split by spaces, the rows of its three GPUs together.

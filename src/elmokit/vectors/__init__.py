@@ -5,5 +5,5 @@ arguments made real; word_cache stands in front of the character CNN; embedding 
 own PyTorch model; static_vectors reads GloVe, word2vec and fastText; word_averages makes
 such tables from contexts; similarity compares; writers
 put vectors into files. language_model is the predicting side of a model: scoring, perplexity,
-substitutes, generation and rescoring use it.
+substitutes, generation and rescoring use it; forward_reader reads with the forward direction alone.
 """

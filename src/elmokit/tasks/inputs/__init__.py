@@ -5,5 +5,5 @@ learning, that gives several layers a token). words has what depends on a word a
 learn with the task, a character CNN, static vectors. layers mixes the layers of a `LayerSource`,
 which may come from a store on disk. elmo makes a biLM such a source, encoders any encoder of
 Hugging Face, several puts a number of them side by side; references finds them again for a saved
-predictor.
+predictor. written reads the words that a task writes, with a biLM's forward direction alone.
 """
