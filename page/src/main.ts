@@ -1,0 +1,145 @@
+/** The page around the views: which one, in which language, in which colours, for which model. */
+
+import { offer, Refused, useToken, type Model, type Offer } from "./api.ts";
+import { field, h, select } from "./dom.ts";
+import { firstLanguage, language, LANGUAGES, setLanguage, t, type Language } from "./i18n.ts";
+import { currentTheme, forgetPictures, setTheme, type Theme } from "./theme.ts";
+import type { MakeView } from "./views/common.ts";
+import { context } from "./views/context.ts";
+import { gap } from "./views/gap.ts";
+import { layers } from "./views/layers.ts";
+import { tasks } from "./views/tasks.ts";
+import { walk } from "./views/walk.ts";
+
+const VIEWS = { context, layers, walk, gap, tasks } satisfies Record<string, MakeView>;
+type ViewName = keyof typeof VIEWS;
+
+const THEMES: readonly Theme[] = ["auto", "light", "dark"];
+const KEPT = { language: "elmokit-language", theme: "elmokit-theme" };
+
+let served: Offer | null = null;
+let chosenModel: string | null = null;
+
+function viewName(): ViewName {
+  const name = location.hash.replace("#/", "");
+  return name in VIEWS ? (name as ViewName) : "context";
+}
+
+function render(): void {
+  forgetPictures();
+  document.documentElement.lang = LANGUAGES[language()].code;
+  document.title = `${t(`view.${viewName()}`)} · ${t("page.title")}`;
+  const skip = (event: Event) => {
+    event.preventDefault();
+    document.querySelector("main")?.focus();
+  };
+  document.body.replaceChildren(
+    h("a", { class: "skip", href: "#main", onclick: skip }, t("page.skip")),
+    h("header", { class: "top" }, h("strong", {}, "elmokit"), navigation(), settings()),
+    h("main", { id: "main", tabindex: -1 }, content()),
+    h("footer", {}, served && facts(served)),
+  );
+}
+
+function navigation(): HTMLElement {
+  const links = (Object.keys(VIEWS) as ViewName[]).map((name) =>
+    h(
+      "a",
+      { href: `#/${name}`, "aria-current": name === viewName() ? "page" : null },
+      t(`view.${name}`),
+    ),
+  );
+  return h("nav", { "aria-label": t("page.views") }, ...links);
+}
+
+function settings(): HTMLElement {
+  const languages = (Object.keys(LANGUAGES) as Language[]).map(
+    (code) => [code, LANGUAGES[code].name] as const,
+  );
+  const chooseLanguage = select(languages, language(), (value) => {
+    setLanguage(value as Language);
+    localStorage.setItem(KEPT.language, value);
+    render();
+    document.getElementById("language")?.focus();
+  });
+  chooseLanguage.id = "language";
+  const chooseTheme = select(
+    THEMES.map((theme) => [theme, t(`theme.${theme}`)] as const),
+    currentTheme(),
+    (value) => {
+      setTheme(value as Theme);
+      localStorage.setItem(KEPT.theme, value);
+    },
+  );
+  return h(
+    "div",
+    { class: "settings" },
+    served && modelChoice(served),
+    field(t("page.language"), chooseLanguage),
+    field(t("page.theme"), chooseTheme),
+  );
+}
+
+function modelChoice(found: Offer): HTMLElement {
+  const names = found.models.map(({ name }) => [name, name] as const);
+  const control = select(names, chosenModel ?? "", (value) => {
+    chosenModel = value;
+    render();
+    document.getElementById("model")?.focus();
+  });
+  control.id = "model";
+  return field(t("page.model"), control);
+}
+
+function content(): HTMLElement {
+  if (served === null) return h("p", { role: "status" }, t("page.wait"));
+  return VIEWS[viewName()]({ offer: served, model: currentModel(served) });
+}
+
+function currentModel(found: Offer): Model {
+  const model = found.models.find(({ name }) => name === chosenModel) ?? found.models[0];
+  if (model === undefined) throw new Error("the service offers no model");
+  return model;
+}
+
+function facts(found: Offer): string {
+  const { name, layers, dim } = currentModel(found);
+  const version = t("page.version", { version: found.version });
+  return `${name}: ${t("page.facts", { layers, dim })}. ${version}`;
+}
+
+/** Asks for a token and tries again. */
+function askForToken(): void {
+  const input = h("input", { type: "password", autocomplete: "off", required: true });
+  const send = (event: Event) => {
+    event.preventDefault();
+    useToken(input.value);
+    void start();
+  };
+  const button = h("button", { type: "submit", class: "main" }, t("page.tokenSend"));
+  const form = h("form", { onsubmit: send }, field(t("page.token"), input), button);
+  document.querySelector("main")?.replaceChildren(form);
+  input.focus();
+}
+
+async function start(): Promise<void> {
+  render();
+  try {
+    served = await offer();
+    chosenModel = served.models[0]?.name ?? null;
+    render();
+  } catch (error) {
+    if (error instanceof Refused && error.status === 401) return askForToken();
+    const message = error instanceof Refused ? error.message : t("page.unreachable");
+    document.querySelector("main")?.replaceChildren(h("p", { class: "status problem" }, message));
+  }
+}
+
+setLanguage(firstLanguage(localStorage.getItem(KEPT.language), navigator.languages));
+const theme = localStorage.getItem(KEPT.theme);
+setTheme(THEMES.find((known) => known === theme) ?? "auto");
+window.addEventListener("hashchange", () => {
+  render();
+  document.querySelector("main")?.focus();
+});
+void start();

@@ -1,0 +1,64 @@
+/** A request as something to paste: Python or a command line. */
+
+export interface Request {
+  /** The path behind the address, such as `v1/encode`. */
+  readonly route: string;
+  readonly body: Record<string, unknown>;
+}
+
+/** Arguments that `elmokit.web.client.Client` takes by place; the others are named. */
+const POSITIONAL: Record<string, readonly string[]> = {
+  "v1/encode": ["sentences"],
+  "v1/inspect": ["sentence"],
+  "v1/substitutes": ["sentence"],
+  "v1/predict": ["predictor", "items"],
+};
+
+export function asPython(request: Request, address: string, withToken: boolean): string {
+  const { model, ...values } = request.body;
+  const places = POSITIONAL[request.route] ?? [];
+  const settings = [literal(address)];
+  if (model !== undefined) settings.push(`model=${literal(model)}`);
+  if (withToken) settings.push('token="YOUR TOKEN"');
+  const call = [
+    ...places.map((name) => literal(values[name])),
+    ...Object.entries(values)
+      .filter(([name]) => !places.includes(name))
+      .map(([name, value]) => `${name}=${literal(value)}`),
+  ];
+  const method = request.route.replace("v1/", "");
+  const last =
+    method === "encode" ? "print([vectors.shape for vectors in answer])" : "print(answer)";
+  return [
+    "from elmokit.web.client import Client",
+    "",
+    `with Client(${settings.join(", ")}) as client:`,
+    `    answer = client.${method}(${call.join(", ")})`,
+    last,
+    "",
+  ].join("\n");
+}
+
+export function asCurl(request: Request, address: string, withToken: boolean): string {
+  const token = withToken ? ["-H 'Authorization: Bearer YOUR TOKEN'"] : [];
+  return [
+    `curl -s ${quoted(`${address}/${request.route}`)}`,
+    "-H 'Content-Type: application/json'",
+    ...token,
+    `-d ${quoted(JSON.stringify(request.body))}`,
+  ].join(" ");
+}
+
+/** A value as Python writes it. */
+export function literal(value: unknown): string {
+  if (value === null || value === undefined) return "None";
+  if (value === true) return "True";
+  if (value === false) return "False";
+  if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
+  return JSON.stringify(value);
+}
+
+/** One word of a POSIX shell. */
+export function quoted(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,168 @@
+/** Tasks: answers of saved predictors, and the layers they learned to listen to. */
+
+import { post, type Mix, type Predictions, type PredictorFacts } from "../api.ts";
+import { field, h, select, table } from "../dom.ts";
+import { t, type Key } from "../i18n.ts";
+import { at } from "../maths/vectors.ts";
+import { Figure } from "../plots/figure.ts";
+import { Sheet } from "../plots/sheet.ts";
+import type { Request } from "../snippets.ts";
+import { takeaway } from "../takeaway.ts";
+import type { Palette } from "../theme.ts";
+import { form, heading, Work, type Setting } from "./common.ts";
+import { itemsOf } from "./items.ts";
+
+const COMMAND = "elmokit serve --predictor NAME=FOLDER";
+const EXAMPLE = "Anna saw a fine film in Paris\nthe plot is dull";
+
+interface Entry {
+  readonly label: Key;
+  readonly long: boolean;
+}
+
+const LONG = (label: Key): Entry => ({ label, long: true });
+const SHORT = (label: Key): Entry => ({ label, long: false });
+
+/** The fields of tasks that want more than lines of text. */
+const ENTRIES: Record<string, readonly Entry[]> = {
+  pair: [LONG("tasks.first"), LONG("tasks.second")],
+  qa: [LONG("tasks.text"), SHORT("tasks.question")],
+  coref: [
+    LONG("tasks.text"),
+    SHORT("tasks.pronoun"),
+    SHORT("tasks.nameA"),
+    SHORT("tasks.nameB"),
+  ],
+  relation: [LONG("tasks.marked")],
+};
+const LINES: readonly Entry[] = [LONG("tasks.texts")];
+
+const state = { predictor: null as string | null, values: {} as Record<string, string[]> };
+
+export function tasks({ offer }: Setting): HTMLElement {
+  const intro = heading("view.tasks", "tasks.intro");
+  const [first] = offer.predictors;
+  if (first === undefined) {
+    return h("section", {}, intro, h("p", {}, t("tasks.none")), h("pre", { tabindex: 0 }, COMMAND));
+  }
+  const body = h("div", {});
+  const choose = (name: string) => {
+    state.predictor = name;
+    const found = offer.predictors.find((one) => one.name === name) ?? first;
+    body.replaceChildren(...panel(found));
+  };
+  const control = select(
+    offer.predictors.map(({ name, task }) => [name, t("tasks.option", { name, task })] as const),
+    state.predictor ?? first.name,
+    choose,
+  );
+  choose(control.value);
+  return h("section", {}, intro, field(t("tasks.predictor"), control), body);
+}
+
+function panel(facts: PredictorFacts): HTMLElement[] {
+  const work = new Work();
+  const figure = new Figure();
+  const answers = h("div", {});
+  const entries = ENTRIES[facts.task] ?? LINES;
+  const values = (state.values[facts.name] ??= entries === LINES ? [EXAMPLE] : []);
+  const controls = entries.map(({ long }, i) => {
+    const control = long ? h("textarea", { rows: 4 }) : h("input", { type: "text" });
+    control.value = values[i] ?? "";
+    control.addEventListener("input", () => (values[i] = control.value));
+    return control;
+  });
+  let request: Request = { route: "v1/predict", body: {} };
+  let data: Predictions | null = null;
+
+  function submit(): void {
+    work.run(async (signal) => {
+      const items = itemsOf(facts.task, controls.map((control) => control.value));
+      request = { route: "v1/predict", body: { predictor: facts.name, items } };
+      const found = await post<Predictions>(request, signal);
+      data = found;
+      figure.show((width, colours) => sheet(found, width, colours));
+      const rows = found.items.map(({ texts, answer }) => [
+        texts.map((tokens) => tokens.join(" ")).join(" | "),
+        inWords(answer),
+      ]);
+      answers.replaceChildren(table([t("tasks.text"), t("tasks.answers")], rows));
+    });
+  }
+
+  if (values[0]) submit();
+  return [
+    form(submit, ...entries.map(({ label }, i) => field(t(label), at(controls, i)))),
+    work.status,
+    figure.element,
+    takeaway("tasks", figure, () => ({ request, data })),
+    answers,
+  ];
+}
+
+/** An answer of any task as a text. */
+function inWords(answer: unknown): string {
+  if (answer === null) return t("tasks.noAnswer");
+  if (Array.isArray(answer)) return answer.join(" ");
+  if (typeof answer !== "object") return String(answer);
+  const { intent, slots } = answer as { intent: string; slots: string[] };
+  return `${t("tasks.intent", { intent })} ${slots.join(" ")}`;
+}
+
+function sheet(found: Predictions, width: number, colours: Palette): SVGSVGElement {
+  const label = t("tasks.figure", { name: found.predictor });
+  const page = new Sheet(width, colours, label);
+  page.heading(label);
+  const names: string[] = [];
+  for (const { texts, answer } of found.items) {
+    const tags = tagsOf(answer);
+    texts.forEach((tokens, i) => {
+      page.chips(
+        tokens.map((token, place) => {
+          const tag = i === 0 ? tags?.[place] : undefined;
+          if (tag === undefined) return { top: token };
+          return { top: token, bottom: tag, colour: colourOf(tag, names, colours) };
+        }),
+      );
+    });
+    if (!Array.isArray(answer)) {
+      const text = tags === null ? inWords(answer) : t("tasks.intent", { intent: intentOf(answer) });
+      page.chips([{ top: text, colour: colourOf(text, names, colours) }]);
+    }
+  }
+  page.heading(t("tasks.weights"));
+  const mixes = Object.entries(found.layers);
+  if (mixes.length === 0) page.note(t("tasks.noWeights"));
+  for (const [place, mix] of mixes) weights(page, place, mix);
+  return page.finish();
+}
+
+function weights(page: Sheet, place: string, mix: Mix): void {
+  page.note(t("tasks.place", { place, gamma: mix.gamma.toFixed(3) }));
+  page.bars(
+    mix.s.map((share, i) => ({
+      label: i === 0 ? t("layer.zero") : t("layer.name", { number: i }),
+      value: share,
+      text: share.toFixed(3),
+    })),
+    1,
+  );
+}
+
+function tagsOf(answer: unknown): string[] | null {
+  if (Array.isArray(answer)) return answer as string[];
+  if (answer === null || typeof answer !== "object") return null;
+  return (answer as { slots: string[] }).slots;
+}
+
+function intentOf(answer: unknown): string {
+  return (answer as { intent: string }).intent;
+}
+
+/** One colour for each kind of tag, whatever its prefix says; none for "outside". */
+function colourOf(tag: string, names: string[], colours: Palette): string | undefined {
+  const name = tag.replace(/^[BIESLU]-/, "");
+  if (name === "O") return undefined;
+  if (!names.includes(name)) names.push(name);
+  return colours.groups[names.indexOf(name) % colours.groups.length];
+}
