@@ -27,6 +27,8 @@ RESULT_TITLES = {
     "reproduce": "The same losses twice",
 }
 """First part of a result's file name, and what the card calls it."""
+PROBED = "small-en"
+"""The model that benchmarks/quality was run for."""
 LIMITS = """## Limits
 
 - A small model of general text. It knows little of rare words, of news after its text was written
@@ -42,10 +44,13 @@ def measured(name: str) -> str:
     sections = [HEADING + "\n"]
     for kind, title in RESULT_TITLES.items():
         path = RESULTS / f"{kind}_{name}.txt"
+        if kind == "probes" and name == PROBED:
+            path = RESULTS / "quality.txt"
         if path.is_file():
             # Item by item is for the results folder; a card shows the table at its head.
             whole = path.read_text(encoding="utf-8")
-            shown = whole.partition("\n\nsenses, centred: by how much")[0].strip()
+            shown = whole.partition("\n\nsenses, centred: by how much")[0]
+            shown = shown.partition("\n\nthe sets\n")[0].strip()
             sections.append(f"### {title}\n\n```text\n{shown}\n```\n")
     return "\n".join(sections)
 
