@@ -67,6 +67,7 @@ NOT_RUN = {
     "torchrun": "starts processes; see tests/training/test_distributed.py",
     "--ray-workers": "needs Ray",
     "elmokit bench": "measures; see tests/bench/test_side_by_side.py",
+    "--words": "needs a softmax; see tests/cli/test_cli_convert.py",
 }
 TRAINING = ("elmokit pretrain ", "elmokit adapt ")
 EXAMPLES = {
@@ -265,6 +266,8 @@ def test_main_examples_run(example_folder, capsys, monkeypatch, example, shown):
     before, _, command = example.rpartition(" | ")
     program, *arguments = shlex.split(command)
     assert program == "elmokit"
+    if arguments[0] == "models":
+        monkeypatch.undo()  # the page lists the models that are really inside
     with open(shlex.split(before)[1] if before else os.devnull) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         code = main(arguments)

@@ -118,7 +118,7 @@ def test_misspelt_and_unseen_forms_are_near_the_right_ones(trained, record_prope
         pytest.skip("the list of forms is English")
     five = np.mean([rank <= 5 for rank in form_ranks(trained)])
     in_context = form_shares(trained)
-    record_property("forms", (five, in_context))
+    record_property("forms", (float(five), in_context))
     assert five >= EXPECTED[trained.source].forms
     assert max(in_context) >= EXPECTED[trained.source].forms_in_context
 
@@ -127,13 +127,13 @@ def test_substitutes_hold_the_obvious_answer(trained, record_property):
     if language_of(trained) != "en":
         pytest.skip("the list of gaps is English")
     found = np.mean([rank is not None for rank in substitute_ranks(trained)])
-    record_property("substitutes", found)
+    record_property("substitutes", float(found))
     assert found >= EXPECTED[trained.source].substitutes
 
 
 def test_held_out_text_is_predicted(trained, record_property):
     found = measure_perplexity(trained, f"sample-{language_of(trained)}", tokens=SAMPLE_TOKENS)
-    record_property("perplexity", found.perplexity)
+    record_property("perplexity", float(found.perplexity))
     assert found.tokens > SAMPLE_TOKENS * 0.9
     assert found.perplexity <= EXPECTED[trained.source].perplexity
 
