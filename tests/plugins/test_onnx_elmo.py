@@ -278,3 +278,10 @@ def test_onnx_names_the_extra(elmo, exported, tmp_path, monkeypatch):
         elmo.export(tmp_path / "model.onnx")
     with pytest.raises(MissingExtraError, match=r"elmokit\[onnx\]"):
         elmokit.OnnxElmo(exported.source)
+
+
+def test_load_points_to_the_class_for_onnx_files(tmp_path):
+    path = tmp_path / "model.onnx"
+    elmokit.load("test-tiny").export(path)
+    with pytest.raises(elmokit.CheckpointError, match=r"elmokit\.OnnxElmo"):
+        elmokit.load(path)

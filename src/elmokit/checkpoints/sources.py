@@ -208,6 +208,11 @@ def _read_file(path: Path, extras: Extras) -> Checkpoint:
                 return _read_folder(folder, extras)
             except CheckpointError as error:  # the user knows the archive, not our folder
                 raise CheckpointError(str(error).replace(str(folder), str(path))) from None
+    if path.suffix.lower() == ".onnx":
+        raise CheckpointError(
+            f"{path}: an ONNX file is no model to load; open it with elmokit.OnnxElmo, or load the "
+            "model that it was exported from"
+        )
     raise CheckpointError(
         f"{path}: neither HDF5, nor a zip or tar archive, nor a TensorFlow index, nor a file of "
         "torch tensors (is it cut short, or a download page saved under that name?)"

@@ -18,8 +18,11 @@ def check_device(device: str | torch.device, precision: Precision = "float32") -
         found = torch.device(device)
         if found.type == "cpu":
             prepare(precision)
-        elif precision == "int8":
-            raise ConfigError(f"precision='int8': for processors alone; use 'bfloat16' on {found}")
+        elif precision not in ("float32", "bfloat16"):
+            raise ConfigError(
+                f"precision={precision!r}: use 'float32' or 'bfloat16' on {found}; 'int8' is for "
+                "processors"
+            )
         torch.empty(1, device=found).cpu()  # fails here if nothing can be computed there
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
