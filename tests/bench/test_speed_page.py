@@ -32,7 +32,9 @@ def test_page_has_the_results_as_they_are(script):
 
 def test_results_come_and_go(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "RESULTS", tmp_path)
-    empty = "before\n\n<!-- results: some -->\n\nafter\n"
+    bare = "before\n\n<!-- results: some -->\n\nafter\n"
+    empty = script.filled(bare)
+    assert "Not measured yet" in empty
     assert script.filled(empty) == empty
     (tmp_path / "some.txt").write_text("1 token/s\n", "utf-8")
     full = "before\n\n<!-- results: some -->\n\n```\n1 token/s\n```\n\nafter\n"

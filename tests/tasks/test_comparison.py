@@ -50,6 +50,25 @@ def test_compare_trains_every_variant_with_every_seed(tmp_path, monkeypatch):
     assert compare(resume=True).to_dict() == stored
 
 
+def test_a_finished_comparison_is_not_taken_for_another(tmp_path):
+    train, dev = texts(40), texts(20, seed=1)
+
+    def compare(train=train, changed="run.epochs=1", **options):
+        return elmokit.tasks.compare(
+            "classify", train, dev, elmo="test-tiny", config=settings("classify", changed),
+            seeds=1, output=tmp_path / "all", quiet=True, **options,
+        )  # fmt: skip
+
+    done = compare().to_dict()
+    assert compare(resume=True).to_dict() == done
+    with pytest.raises(ConfigError, match="train"):
+        compare(train=texts(40, seed=3), resume=True)
+    with pytest.raises(ConfigError, match="config"):
+        compare(changed="optimiser.warmup=7", resume=True)
+    with pytest.raises(ConfigError, match="without a test set"):
+        compare(resume=True, test=texts(20, seed=2))
+
+
 def test_comparison_counts_by_the_book():
     result = Comparison(
         "tag",

@@ -227,3 +227,33 @@ def test_default_model_is_embedded_and_a_test_model_says_so():
         elmo = elmokit.load()
     assert elmo.source == DEFAULT_MODEL
     assert elmo.encode("I ate an apple .").shape == (5, elmo.dim)
+
+
+def test_threads_share_a_model_without_harm():
+    from concurrent.futures import ThreadPoolExecutor
+
+    elmo = elmokit.load("test-tiny", cache_words=40)
+    random = np.random.default_rng(0)
+    sentences = [[f"w{n}" for n in random.integers(0, 200, size=6)] for _ in range(150)]
+    expected = [elmokit.load("test-tiny").encode([s])[0] for s in sentences]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda s: elmo.encode([s])[0], sentences * 2))
+    for ours, theirs in zip(found, expected * 2, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_an_interrupt_leaves_no_word_with_the_vector_of_another(monkeypatch):
+    elmo = elmokit.load("test-tiny", cache_words=8)
+    words = [f"w{n}" for n in range(8)]
+    expected = elmo.encode([words])[0]
+    encode = elmo._first.cache._encode
+
+    def interrupted(missing):
+        encode(missing)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(elmo._first.cache, "_encode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        elmo.encode([["new", "words", *words[:2]]])
+    monkeypatch.undo()
+    np.testing.assert_allclose(elmo.encode([words])[0], expected, rtol=1e-5, atol=1e-6)

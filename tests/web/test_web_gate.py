@@ -61,6 +61,14 @@ def test_each_token_opens(locked, token):
     assert answer.status_code == 200
 
 
+def test_without_a_token_nobody_learns_the_names_of_models(locked, client):
+    names = list(client.get("/v1/models").json()["models"])
+    open_document, locked_document = (c.get("/openapi.json").text for c in (client, locked))
+    shown = [name if isinstance(name, str) else name["name"] for name in names]
+    assert any(f'"{name}"' in open_document for name in shown)
+    assert not any(f'"{name}"' in locked_document for name in shown)
+
+
 def test_health_needs_no_token(locked):
     assert locked.get("/healthz").status_code == 200
     assert locked.get("/readyz").status_code == 200

@@ -64,7 +64,7 @@ def _best_kernel(  # type: ignore[no-untyped-def]
     place = word[:, None] * features + offset + number[None, :]
     kept = (word < words)[:, None] & (number < count)[None, :]
     tl.store(best + place, top.to(best.dtype.element_ty), mask=kept)
-    tl.store(where + place, at.to(tl.uint8), mask=kept)
+    tl.store(where + place, at.to(tl.int16), mask=kept)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -214,7 +214,7 @@ class _FilterMaxima(torch.autograd.Function):
         needed = _needed_columns(ids, max(weight.shape[2] for weight in weights))
         matrices = [w.transpose(1, 2).flatten(1).to(dtype) for w in weights]  # (n, width E)
         best = characters.new_empty(words, len(bias))  # (N, F)
-        where = torch.empty(words, len(bias), dtype=torch.uint8, device=ids.device)
+        where = torch.empty(words, len(bias), dtype=torch.int16, device=ids.device)
         offset = 0
         for matrix in matrices:
             count, taps = matrix.shape

@@ -57,14 +57,18 @@ class WordProducts:
             vectors: As in `Words`.
         """
         missing: list[int] = []
-        for word in words:
-            row = self._rows.pop(names[word], None)
-            if row is None:
-                missing.append(word)
-            else:
-                self._rows[names[word]] = row
-        if missing:
-            self._add(missing, names, vectors)
+        try:
+            for word in words:
+                row = self._rows.pop(names[word], None)
+                if row is None:
+                    missing.append(word)
+                else:
+                    self._rows[names[word]] = row
+            if missing:
+                self._add(missing, names, vectors)
+        except BaseException:  # half a change would give a word the row of another
+            self._rows.clear()
+            raise
         return [self._rows[names[word]] for word in words]
 
     def _add(self, words: list[int], names: Sequence[int], vectors: Tensor) -> None:

@@ -170,6 +170,8 @@ def _name(text: object) -> str:
 
 
 def _read_tests(tests: SenseText | Mapping[str, SenseText]) -> dict[str, list[SenseSentence]]:
+    if not tests:
+        return {}
     if not isinstance(tests, Mapping):
         name = Path(tests).name if isinstance(tests, str | os.PathLike) else "test"
         tests = {name: tests}

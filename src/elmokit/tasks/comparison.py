@@ -13,7 +13,15 @@ from typing import Any
 
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.fitting import RUN_FILE, RUN_FOLDER, Data, Request, Run, task_settings
+from elmokit.tasks.fitting import (
+    RUN_FILE,
+    RUN_FOLDER,
+    Data,
+    Request,
+    Run,
+    check_same,
+    task_settings,
+)
 from elmokit.tasks.heads import get_task
 from elmokit.tasks.inputs.references import Elmos, Static
 from elmokit.tasks.report import REPORT_FILE
@@ -202,8 +210,16 @@ def _report(
     quiet: bool,
 ) -> dict[str, Any]:
     """The report of one run, which is made unless an earlier call has finished it."""
-    done = folder / REPORT_FILE
-    if not (resume and done.is_file()):
+    done, stored = folder / REPORT_FILE, folder / RUN_FOLDER / RUN_FILE
+    if resume and done.is_file():
+        before = json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {}
+        check_same(before, request.describe(*examples[:2]), stored)
+        if test is not None and json.loads(done.read_text(encoding="utf-8"))["test"] is None:
+            raise ConfigError(
+                f"{folder}: this run was finished without a test set; compare anew in another "
+                "folder to judge by one"
+            )
+    else:
         folder.parent.mkdir(parents=True, exist_ok=True)
         goes_on = resume and (folder / RUN_FOLDER / RUN_FILE).is_file()
         run = Run(request, examples[0], examples[1], folder, quiet=quiet)

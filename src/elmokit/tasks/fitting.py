@@ -180,6 +180,7 @@ class Request:
         config = to_dict(self.config)
         for name in ("epochs", "patience"):  # may change: longer, more or less patient
             config["run"].pop(name)
+        config["optimiser"].pop("rate")  # lower, where a run has come to no number
         return {
             "task": self.task.name,
             "elmo": self.elmo_reference.get("fingerprint"),
@@ -309,7 +310,7 @@ class Run:
             raise ConfigError(f"{self._folder} exists and holds no run; choose another folder")
         now = self._request.describe(self._train, self._dev)
         if stored.is_file():
-            _check_same(json.loads(stored.read_text(encoding="utf-8")), now, stored)
+            check_same(json.loads(stored.read_text(encoding="utf-8")), now, stored)
         run.mkdir(parents=True, exist_ok=True)
         for left in (*self._folder.glob(".*.part"), *run.glob(".*.part")):  # of a kill
             shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -317,7 +318,8 @@ class Run:
             temporary.write_text(json.dumps(now, indent=1), encoding="utf-8")
 
 
-def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], stored: Path) -> None:
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], stored: Path) -> None:
+    """Complain if a run is to go on as another one; see `Request.describe`."""
     for name, value in now.items():
         if before.get(name) != value:
             raise ConfigError(

@@ -108,6 +108,9 @@ def adapt(
     elmo = model if isinstance(model, Elmo) else load(model)
     if elmo.config.words is not None and elmo.vocabulary is None:
         raise ConfigError(f"{elmo.source}: the model reads words but has no vocabulary")
+    if elmo.config.softmax is not None and elmo.config.softmax.cutoffs:
+        # Its words stand in clusters, of which no sample can be drawn.
+        config = replace(config, loss=replace(config.loss, kind="full"))
     texts = corpus if isinstance(corpus, list) else [corpus]
     folder = Path(config.output)
     run = folder / RUN_FOLDER

@@ -8,7 +8,7 @@ are copied to where the recording read them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -38,6 +38,8 @@ class Recorder(Generic[Result]):
         self._active = active and device.type == "cuda"
         self._seen: set[tuple[torch.Size, ...]] = set()
         self._recordings: dict[tuple[torch.Size, ...], _Recording[Result]] = {}
+        # All recordings share their memory: the result of one is used before another runs.
+        self._pool = torch.cuda.graph_pool_handle() if self._active else None
 
     def __call__(self, batch: Batch) -> Result:
         """The function's result for a batch that may still be on the host."""
@@ -53,7 +55,7 @@ class Recorder(Generic[Result]):
             if key in self._recordings:
                 return self._recordings[key].replay(batch)
             if key in self._seen and len(self._recordings) < _MOST_RECORDINGS:
-                self._recordings[key] = _Recording(self._function, batch, self._device)
+                self._recordings[key] = _Recording(self._function, batch, self._device, self._pool)
                 return self._recordings[key].replay(batch)
             # The first time everything is compiled and set up, which cannot be recorded.
             self._seen.add(key)
@@ -67,7 +69,11 @@ class _Recording(Generic[Result]):
     """One graph, with the place of its inputs and outputs."""
 
     def __init__(
-        self, function: Callable[[Batch], Result], batch: Batch, device: torch.device
+        self,
+        function: Callable[[Batch], Result],
+        batch: Batch,
+        device: torch.device,
+        pool: Any,
     ) -> None:
         self._inputs: list[Tensor] = []
 
@@ -79,7 +85,7 @@ class _Recording(Generic[Result]):
         inputs = batch.map(place)
         self._graph = torch.cuda.CUDAGraph()
         # The threads that make batches go on using the GPU's host memory meanwhile.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             self._result = function(inputs)
 
     def replay(self, batch: Batch) -> Result:

@@ -133,7 +133,7 @@ class Elmo:
 
     def forget(self) -> None:
         """Drop everything computed from the weights: call it after they were changed or moved."""
-        self._first.cache.clear()
+        self._first.cache.move(self.device)
         self.bilm.forget_packed()
         self._warm = None
         self.reset_state()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,21 +37,51 @@ class WordCache:
         self._table: Tensor | None = None
         self._fixed: Mapping[str, int] = {}
         self._fixed_table: Tensor | None = None
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time, and no change is left half done.
+
+        Otherwise a word could get the row, and so the vector, of another.
+        """
+        with self._lock:
+            try:
+                yield
+            except BaseException:
+                self.clear()
+                raise
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def fix(self, words: Sequence[str], vectors: Tensor) -> None:
         """Use given vectors for these words, always; other words are still encoded."""
-        self._fixed = {word: row for row, word in enumerate(words)}
-        self._fixed_table = vectors
-        self.clear()
+        with self._lock:
+            self._fixed = {word: row for row, word in enumerate(words)}
+            self._fixed_table = vectors
+            self.clear()
 
     def clear(self) -> None:
         """Forget the words kept so far."""
-        self._rows.clear()
-        self._names.clear()
-        self._table = None
+        with self._lock:
+            self._rows.clear()
+            self._names.clear()
+            self._table = None
+
+    def move(self, device: torch.device) -> None:
+        """Forget the words kept so far; given vectors go to the device."""
+        with self._lock:
+            self.clear()
+            if self._fixed_table is not None:
+                self._fixed_table = self._fixed_table.to(device)
 
     def look_up(self, words: Sequence[str]) -> tuple[list[int], Tensor]:
         """Distinct words' vectors (N, P), and names of them.
@@ -56,33 +89,40 @@ class WordCache:
         A name is a number that never stands for another vector, so what is computed from the
         vector may be kept under it.
         """
-        vectors = self.vectors(words)
-        names = []
-        for word in words:
-            name = self._names.get(word)
-            if name is None:
-                name = next(_numbers)
-                if word in self._rows or word in self._fixed:
-                    self._names[word] = name
-            names.append(name)
-        return names, vectors
+        with self._alone():
+            vectors = self.vectors(words)
+            names = []
+            for word in words:
+                name = self._names.get(word)
+                if name is None:
+                    name = next(_numbers)
+                    if word in self._rows or word in self._fixed:
+                        self._names[word] = name
+                names.append(name)
+            return names, vectors
 
     def kept(self) -> tuple[list[str], Tensor]:
         """The words kept so far, least recently used first, and their vectors (n, P)."""
-        if self._table is None:
-            return [], torch.empty(0, 0)
-        return list(self._rows), self._table[list(self._rows.values())]
+        with self._lock:
+            if self._table is None:
+                return [], torch.empty(0, 0)
+            return list(self._rows), self._table[list(self._rows.values())]
 
     def keep(self, words: Sequence[str], vectors: Tensor) -> int:
         """Take over words that another cache has kept; returns how many words are kept now."""
-        new = [i for i, word in enumerate(words) if word not in self._rows]
-        new = new[max(0, len(new) - self.capacity) :]  # the most recently used
-        if new:
-            self._keep([words[i] for i in new], vectors[new])
-        return len(self)
+        with self._alone():
+            new = [i for i, word in enumerate(words) if word not in self._rows]
+            new = new[max(0, len(new) - self.capacity) :]  # the most recently used
+            if new:
+                self._keep([words[i] for i in new], vectors[new])
+            return len(self)
 
     def vectors(self, words: Sequence[str]) -> Tensor:
         """Token vectors of distinct words, in order: (N, P)."""
+        with self._alone():
+            return self._vectors(words)
+
+    def _vectors(self, words: Sequence[str]) -> Tensor:
         fixed = [i for i, word in enumerate(words) if word in self._fixed]
         kept = [i for i, w in enumerate(words) if w in self._rows and w not in self._fixed]
         known = {*fixed, *kept}

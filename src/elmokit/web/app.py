@@ -135,7 +135,7 @@ def _document(app: FastAPI, shelf: Shelf, needs_token: bool) -> dict[str, Any]:
     )
     for operations in document["paths"].values():
         body = operations.get("post", {}).get("requestBody", {}).get("content", {}).get(JSON)
-        if body is not None:
+        if body is not None and not needs_token:  # names are for those who may come in
             _fill_in_names(body, shelf)
     if needs_token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

@@ -106,6 +106,8 @@ def fingerprint(elmo: Elmo) -> str:
     checkpoint = elmo.checkpoint().without_softmax()
     sizes = to_dict(replace(checkpoint.config, mix=None))
     sizes["text"].pop("tokenizer")
+    if elmo.bilm.precision != "float32":
+        sizes["precision"] = elmo.bilm.precision
     digest = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
     if checkpoint.config.words is not None and checkpoint.vocabulary is not None:
         digest.update("\n".join(checkpoint.vocabulary.words).encode("utf-8", "surrogatepass"))
