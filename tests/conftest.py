@@ -1,6 +1,7 @@
 """What many tests share: the golden models and the house rules for property tests."""
 
 import json
+import signal
 from pathlib import Path
 
 import h5py
@@ -17,6 +18,12 @@ settings.register_profile(
     "elmokit", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 settings.load_profile("elmokit")
+
+
+def pytest_configure() -> None:
+    """Programs that the tests start must hear Ctrl-C, also when the tests run in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 SENTENCE_FILES = {"bilm-tf": "lm_embeddings_sentences.json", "allennlp": "sentences.json"}

@@ -1,5 +1,6 @@
 """`adapt`: published and own models on other text."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -133,3 +134,12 @@ def test_update_puts_a_model_beside_other_files(elmo, tmp_path, monkeypatch):
         native.update(elmo.checkpoint(), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == names
     np.testing.assert_array_equal(elmokit.load(tmp_path).encode("a b"), before)
+
+
+def test_model_with_an_adaptive_softmax_adapts_whatever_loss_is_asked_for(corpus, tmp_path):
+    settings = changed(SMALL, loss={"kind": "adaptive"}, run={"max_steps": 5})
+    settings = replace(settings, corpus=(str(corpus.folder),), output=str(tmp_path / "own"))
+    pretrain(settings, device="cpu")
+    asked = replace(config(tmp_path / "adapted", max_steps=20), loss=LossConfig(kind="sampled"))
+    result = elmokit.adapt(tmp_path / "own", corpus.folder, asked)
+    assert result.after.perplexity < result.before.perplexity
