@@ -108,6 +108,12 @@ def test_modules_are_short_enough_to_read():
     assert long <= set(LONG_MODULES)
 
 
+def test_test_files_have_names_of_their_own():
+    """Folders of tests are no packages, so two files of one name cannot both be read."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_every_folder_is_a_known_stage():
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert folders == {*STAGES, "kernels"}

@@ -1,6 +1,7 @@
 """What a step reads: every token finds its own word again."""
 
 import threading
+import time
 from itertools import islice
 from pathlib import Path
 
@@ -118,3 +119,28 @@ def test_a_step_that_fails_leaves_no_thread_behind(corpus, tmp_path):
     assert len(readers()) == before
     work.step(1)
     work.close()
+
+
+def test_reading_may_end_in_any_of_its_threads(corpus, tmp_path):
+    """The garbage collector closes a forgotten reader wherever it happens to run."""
+    make = maker(corpus, tmp_path, vocabulary=20)
+    closing: list[BaseException | None] = []
+    ready = threading.Event()
+
+    def closes(window: Window) -> Batch:
+        if window.number == 3:
+            ready.wait(10)
+            try:
+                ahead.close()
+                closing.append(None)
+            except BaseException as error:
+                closing.append(error)
+        return make(window)
+
+    ahead = read_ahead(streams(corpus, 2, 4), closes)
+    next(ahead)
+    ready.set()
+    deadline = time.monotonic() + 20
+    while not closing and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert closing == [None]

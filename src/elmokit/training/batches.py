@@ -22,7 +22,7 @@ from elmokit.training.streams import BEGIN, END, SentenceStreams, Window
 
 _FIRST = np.array([BEGIN, END])  # what each direction reads first in a sentence
 _AHEAD = 6
-_MAKERS = 3
+_MAKERS, _MAKER = 3, "elmokit-batches"
 """Threads that make batches; numpy lets them run side by side most of the time."""
 _AT_ONCE = 65_536  # words spelled at a time
 _GPU_WORDS = 1024
@@ -254,13 +254,17 @@ def read_ahead(streams: SentenceStreams, maker: BatchMaker) -> Generator[Batch]:
             failed.set_exception(error)
             hand_over(failed)
 
-    with ThreadPoolExecutor(_MAKERS, thread_name_prefix="elmokit-batches") as makers:
-        thread = threading.Thread(target=read, name="elmokit-reading", daemon=True)
-        thread.start()
-        try:
-            while True:
-                yield waiting.get().result()
-        finally:
-            # A thread that still runs when Python ends can take the whole process down with it.
-            stop.set()
+    makers = ThreadPoolExecutor(_MAKERS, thread_name_prefix=_MAKER)
+    thread = threading.Thread(target=read, name="elmokit-reading", daemon=True)
+    thread.start()
+    try:
+        while True:
+            yield waiting.get().result()
+    finally:
+        # A thread that still runs when Python ends can take the whole process down with it. But
+        # the garbage collector may close this in one of the threads, and none waits for itself.
+        stop.set()
+        here = threading.current_thread()
+        if here is not thread:
             thread.join()
+        makers.shutdown(wait=not here.name.startswith(_MAKER))
