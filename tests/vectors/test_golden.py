@@ -15,6 +15,7 @@ from elmokit.kernels.reference import LstmState
 from elmokit.model import bilstm
 from elmokit.model.packing import Packing
 from elmokit.text import chars
+from elmokit.vectors.first_stage import FirstStage
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 
@@ -156,10 +157,9 @@ def swap_word_markers(table: torch.Tensor) -> torch.Tensor:
 
 
 def no_sentence_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = elmokit.Elmo.embed_tokens
+    original = FirstStage.__call__
 
     def embed(self, batch, **options):
-        # The marker rows get the vectors of the first and last real word.
         tokens, _, lengths = original(self, batch, **options)
         first = 0
         for length in lengths:
@@ -167,7 +167,7 @@ def no_sentence_markers(monkeypatch: pytest.MonkeyPatch) -> None:
             first += length
         return tokens, Packing(lengths, tokens.device), lengths
 
-    monkeypatch.setattr(elmokit.Elmo, "embed_tokens", embed)
+    monkeypatch.setattr(FirstStage, "__call__", embed)
 
 
 def use_instead_of_run_lstm(monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]) -> None:

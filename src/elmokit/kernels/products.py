@@ -21,9 +21,6 @@ PACKED_FOR = 64
 """Rows in mind when a matrix is packed; it serves any number of rows, always in the same way, so
 that a row's result does not depend on its neighbours."""
 
-SMALL_MATRIX = 1 << 19
-"""Up to so many numbers a matrix is also kept unpacked, for products with a single row."""
-
 INT8_LEVELS = 127
 INT8_ZERO = 128  # activations are stored without a sign: fast on every processor with int8 products
 TINY = 1e-30  # a row of zeros keeps a scale
@@ -37,7 +34,11 @@ class Product(Protocol):
         ...
 
     def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
-        """Write the product plus `other` (b, n) or (n,) to `out`."""
+        """Write the product plus `other` (b, n) to `out`."""
+        ...
+
+    def biased(self, bias: Tensor, x: Tensor) -> Tensor:
+        """The product plus a bias (n,)."""
         ...
 
 
@@ -55,6 +56,10 @@ class PlainProduct:
         """As `Product` says."""
         return torch.addmm(other, x, self._matrix, out=out)
 
+    def biased(self, bias: Tensor, x: Tensor) -> Tensor:
+        """As `Product` says."""
+        return torch.addmm(bias, x, self._matrix)
+
 
 class Float32Product:
     """Packed float32: exact."""
@@ -62,21 +67,20 @@ class Float32Product:
     def __init__(self, matrix: Tensor) -> None:
         self._matrix = torch.ops.mkldnn._reorder_linear_weight(matrix, PACKED_FOR)
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
-        # One row against a small matrix is over before oneDNN has looked up what to do.
-        self._plain = matrix.t().contiguous() if matrix.numel() <= SMALL_MATRIX else None  # (k, n)
 
     def __call__(self, x: Tensor) -> Tensor:
         """As `Product` says."""
-        if self._plain is not None and x.shape[0] == 1:
-            return torch.mm(x, self._plain)
         product: Tensor = self._multiply(x, self._matrix, None, "none", [], "")
         return product
 
     def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
         """As `Product` says."""
-        if self._plain is not None and x.shape[0] == 1:
-            return torch.addmm(other, x, self._plain, out=out)
-        return torch.add(self._multiply(x, self._matrix, None, "none", [], ""), other, out=out)
+        return torch.add(self(x), other, out=out)
+
+    def biased(self, bias: Tensor, x: Tensor) -> Tensor:
+        """As `Product` says."""
+        product: Tensor = self._multiply(x, self._matrix, bias, "none", [], "")
+        return product
 
 
 class Bfloat16Product:
@@ -95,6 +99,10 @@ class Bfloat16Product:
         """As `Product` says."""
         product = self._multiply(x.bfloat16(), self._matrix, None, "none", [], "")
         return out.copy_(product).add_(other)  # faster than one sum of two types
+
+    def biased(self, bias: Tensor, x: Tensor) -> Tensor:
+        """As `Product` says."""
+        return self(x).add_(bias)
 
 
 class Int8Product:
@@ -117,6 +125,11 @@ class Int8Product:
         """As `Product` says."""
         product, largest = self._product(x)
         return torch.addcmul(other, product, largest, out=out)
+
+    def biased(self, bias: Tensor, x: Tensor) -> Tensor:
+        """As `Product` says."""
+        product, largest = self._product(x)
+        return torch.addcmul(bias, product, largest)
 
     def _product(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The product with each row's largest value taken for 1, and these values: (b, 1)."""

@@ -39,12 +39,6 @@ class PackedWeights:
         hidden = len(weights.bias) // 4
         self.hidden = hidden
         self.width = weights.state.shape[1]
-
-        def doubled_candidate(tensor: Tensor) -> Tensor:
-            changed = tensor.detach().clone()
-            changed[2 * hidden : 3 * hidden] *= 2
-            return changed
-
         self.bias = doubled_candidate(weights.bias)  # (4H,)
         self.bias[hidden : 2 * hidden] += forget_bias
         self.input = pack(doubled_candidate(weights.input), precision)
@@ -52,11 +46,19 @@ class PackedWeights:
         self.projection = (
             None if weights.projection is None else pack(weights.projection.detach() * 2, precision)
         )
-        self.words = WordProducts(self.from_inputs, 4 * hidden)
+        self.words = WordProducts(4 * hidden)
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The inputs' part of the gates: (n, P) to (n, 4H)."""
-        return self.input.plus(self.bias, x, out=x.new_empty(len(x), 4 * self.hidden))
+        return self.input.biased(self.bias, x)
+
+
+def doubled_candidate(gates: Tensor) -> Tensor:
+    """A copy of (4H, ...) that needs a sigmoid where the candidate needs a tanh."""
+    changed = gates.detach().clone()
+    hidden = len(gates) // 4
+    changed[2 * hidden : 3 * hidden] *= 2
+    return changed
 
 
 def run_slots(
@@ -189,6 +191,7 @@ class _FromWords:
         self._words = words
         self._sizes = batch_sizes
         self._products = weights.words
+        self._product = weights.from_inputs
         self._start = self._stop = 0
         self._rows = words.places
         self._step = torch.empty(batch_sizes[0] if batch_sizes else 0, 4 * weights.hidden)
@@ -210,7 +213,9 @@ class _FromWords:
                 self._stop += self._sizes[step]
                 step += 1
             words, places = self._words.places[done : self._stop].unique(return_inverse=True)
-            rows = self._products.rows(words.tolist(), self._words.names, self._words.vectors)
+            rows = self._products.rows(
+                words.tolist(), self._words.names, self._words.vectors, self._product
+            )
             self._rows = torch.tensor(rows).index_select(0, places)
         at = self._rows[done - self._start : done - self._start + running]
         return torch.index_select(self._products.table, 0, at, out=self._step[:running])

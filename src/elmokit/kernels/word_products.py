@@ -35,26 +35,31 @@ class WordProducts:
     """A bounded table; the words that were not used for longest make room.
 
     Args:
-        product: Token vectors (n, P) to gates (n, 4H), the bias included.
         width: 4H.
     """
 
-    def __init__(self, product: Callable[[Tensor], Tensor], width: int) -> None:
+    def __init__(self, width: int) -> None:
         self.lock = threading.Lock()
-        self._product = product
         self._width = width
         self.capacity = max(CHUNK_TOKENS, min(MOST_WORDS, TABLE_BYTES // (4 * width)))
         self._rows: dict[int, int] = {}  # least recently used first
         self.table = torch.empty(0, width)
         """What `rows` points into: (n, 4H)."""
 
-    def rows(self, words: Sequence[int], names: Sequence[int], vectors: Tensor) -> list[int]:
+    def rows(
+        self,
+        words: Sequence[int],
+        names: Sequence[int],
+        vectors: Tensor,
+        product: Callable[[Tensor], Tensor],
+    ) -> list[int]:
         """Where the products of these words stand, at most `capacity` distinct ones.
 
         Args:
             words: Distinct places in `names` and `vectors`.
             names: As in `Words`.
             vectors: As in `Words`.
+            product: Token vectors (n, P) to gates (n, 4H), the bias included; always the same.
         """
         missing: list[int] = []
         try:
@@ -65,13 +70,19 @@ class WordProducts:
                 else:
                     self._rows[names[word]] = row
             if missing:
-                self._add(missing, names, vectors)
+                self._add(missing, names, vectors, product)
         except BaseException:  # half a change would give a word the row of another
             self._rows.clear()
             raise
         return [self._rows[names[word]] for word in words]
 
-    def _add(self, words: list[int], names: Sequence[int], vectors: Tensor) -> None:
+    def _add(
+        self,
+        words: list[int],
+        names: Sequence[int],
+        vectors: Tensor,
+        product: Callable[[Tensor], Tensor],
+    ) -> None:
         used = len(self._rows)
         free = list(range(used, min(used + len(words), self.capacity)))
         oldest = iter(list(self._rows)[: len(words) - len(free)])
@@ -82,5 +93,5 @@ class WordProducts:
         chosen = torch.tensor(words)
         for start in range(0, len(words), 128):  # small pieces stay in the processor's cache
             piece = vectors.index_select(0, chosen[start : start + 128])
-            self.table.index_copy_(0, at[start : start + 128], self._product(piece))
+            self.table.index_copy_(0, at[start : start + 128], product(piece))
         self._rows.update(zip((names[word] for word in words), free, strict=True))

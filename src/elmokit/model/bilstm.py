@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
 from elmokit.kernels import Clips, LstmState, LstmWeights, run_lstm
+from elmokit.kernels.one_row import MOST_NUMBERS, OneRowWeights, run_one_row
 from elmokit.kernels.packed_once import PackedOnce, infers_on_processor
 from elmokit.kernels.products import Precision
 from elmokit.kernels.side_by_side import side_by_side
@@ -80,11 +81,13 @@ class BiLstm(nn.Module):
             stack = nn.ModuleList(LstmLayer(config) for _ in range(config.layers))
             self.add_module(f"{direction}_stack", stack)
         self._stacked = [PackedOnce[StackedWeights]() for _ in range(config.layers)]
+        self._one_row = [PackedOnce[OneRowWeights]() for _ in range(config.layers)]
 
     def forget_packed(self) -> None:
         """Let go of the stacked weights."""
-        for stacked in self._stacked:
+        for stacked, one_row in zip(self._stacked, self._one_row, strict=True):
             stacked.forget()
+            one_row.forget()
 
     def zero_state(self, rows: int) -> LayerState:
         """A blank memory for a batch of so many sentences."""
@@ -113,7 +116,8 @@ class BiLstm(nn.Module):
             The output of each LSTM layer; what is not asked for is not computed.
         """
         if infers_on_processor(x):
-            yield from self._fast_layers(x, packing, states)
+            engine = self._one_row_layers if self._one_row_pays(packing) else self._fast_layers
+            yield from engine(x, packing, states)
             return
         if x.is_cuda and not torch.is_grad_enabled():
             yield from self._gpu_layers(x, packing, states)
@@ -170,6 +174,37 @@ class BiLstm(nn.Module):
                 outputs[name] = self._next_inputs(number, inputs.pop(name), output)
             yield self._layer_output(packing, outputs, ends)
             inputs.update(outputs)
+
+    def _one_row_pays(self, packing: Packing) -> bool:
+        # In fewer bits a sentence alone would not get the vectors that it gets among others.
+        exact = self._layer(self.config.directions[0], 0).precision == "float32"
+        small = 4 * self.config.cells * self.config.width <= MOST_NUMBERS
+        return exact and small and packing.sentences == 1
+
+    def _one_row_layers(
+        self, x: Tensor, packing: Packing, states: list[LayerState]
+    ) -> Iterator[LayerOutput]:
+        """The same for one sentence, both directions in one operation."""
+        names = self.config.directions
+        inputs = [packing.pack(x, name) for name in names]  # D x (N, P)
+        del x  # on a long document every copy is felt
+        for number, start in enumerate(states):
+            layers = [self._layer(name, number) for name in names]
+            packed = [layer.packed(self.config.forget_bias) for layer in layers]
+            plain = [layer.weights() for layer in layers]
+            weights = self._one_row[number].get(
+                tuple(tensor for one in plain for tensor in one),
+                f"{self.config.forget_bias}",
+                partial(OneRowWeights, plain, packed),
+            )
+            results = run_one_row(inputs, [start[name] for name in names], weights, self._clips)
+            for place, (output, _) in enumerate(results):
+                inputs[place] = self._next_inputs(number, inputs[place], output)
+            yield self._layer_output(
+                packing,
+                dict(zip(names, inputs, strict=True)),
+                {name: end for name, (_, end) in zip(names, results, strict=True)},
+            )
 
     def _gpu_layers(
         self, x: Tensor, packing: Packing, states: list[LayerState]

@@ -1,4 +1,4 @@
-"""A matrix and a bias, with a packed copy for inference in fewer bits."""
+"""A matrix and a bias, with a packed copy for inference on a processor."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ class PackedLinear(nn.Module):
 
     def linear(self, x: Tensor) -> Tensor:
         """The product."""
-        # In float32 torch's own product is nearly as fast on many words, and needs no copy.
-        if self.precision == "float32" or not infers_on_processor(x):
+        if not infers_on_processor(x):
             return F.linear(x, self.weight, self.bias)
         product = self._packed.get(
             (self.weight,), self.precision, lambda: pack(self.weight.detach(), self.precision)
         )
-        return product.plus(self.bias, x, out=x.new_empty(len(x), len(self.bias)))  # (N, out)
+        return product.biased(self.bias, x)  # (N, out)
 
     def forget_packed(self) -> None:
         """Let go of the packed weights."""

@@ -50,6 +50,7 @@ class Packing:
         words: BatchWords | None = None,
     ) -> None:
         self.words = words
+        self.sentences = len(lengths)
         size = np.asarray(lengths, dtype=np.int64)  # (B,)
         row, begin = _assign(size, rows)  # each sentence's row, and the step at which it begins
         # Sentences in the order in which they begin: the first ones stand at their own row.
@@ -78,18 +79,26 @@ class Packing:
 
     def pack(self, flat: Tensor, direction: str) -> Tensor:
         """Flat (N, ...) to packed, in the direction's reading order."""
+        if self.sentences == 1 and direction == "forward":
+            return flat
         return flat.index_select(0, self._packed[direction])
 
     def unpack(self, packed: Tensor, direction: str) -> Tensor:
         """Packed (N, ...) back to flat."""
+        if self.sentences == 1 and direction == "forward":
+            return packed
         return packed.index_select(0, self._flat[direction])
 
     def sort(self, rows: Tensor) -> Tensor:
         """One row per sentence, from the batch's own order to the order in which they begin."""
+        if self.sentences == 1:
+            return rows
         return rows.index_select(0, self._order)
 
     def restore(self, rows: Tensor) -> Tensor:
         """One row per sentence, back to the batch's own order."""
+        if self.sentences == 1:
+            return rows
         return rows.index_select(0, _inverse(self._order))
 
 
@@ -146,6 +155,14 @@ def to_device(
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+def inside(lengths: Sequence[int], device: torch.device) -> Tensor:
+    """The places of a flat batch that are not the first or last of their sentence."""
+    size = np.asarray(lengths, dtype=np.int64)
+    stop = np.cumsum(size)
+    edges = np.concatenate([stop - size, stop - 1])
+    return to_device(np.setdiff1d(np.arange(size.sum()), edges), device)
 
 
 def _inverse(permutation: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from elmokit.config import ModelConfig
 from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.model.bilm import Precision, build, two_lanes
 from elmokit.model.bilstm import LayerState
-from elmokit.model.packing import Packing
+from elmokit.model.packing import Packing, inside
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.batches import WINDOW_BATCHES, run_in_batches
 from elmokit.text.inputs import InputBuilder
@@ -30,7 +30,7 @@ from elmokit.vectors.first_stage import FirstStage
 from elmokit.vectors.generation import generate
 from elmokit.vectors.layers import LayerChoice, Layers, choose_layers
 from elmokit.vectors.pooling import Pool, check_pool, pool_tokens
-from elmokit.vectors.states import STATES, CarriedState, State, repeat_row
+from elmokit.vectors.states import STATES, CarriedState, State, after_markers, repeat_row
 from elmokit.vectors.substitutes import Substitute, substitutes
 from elmokit.vectors.word_cache import DEFAULT_WORDS
 
@@ -83,6 +83,7 @@ class Elmo:
         self._first = FirstStage(self.bilm, checkpoint, self._inputs, cache_words)
         self._carried = CarriedState(self.bilm)
         self._warm: list[LayerState] | None = None
+        self._at_first_word: dict[State, list[LayerState]] = {}
 
     def __repr__(self) -> str:
         return (
@@ -136,6 +137,7 @@ class Elmo:
         self._first.cache.move(self.device)
         self.bilm.forget_packed()
         self._warm = None
+        self._at_first_word.clear()
         self.reset_state()
 
     def tokenize(self, text: str) -> list[str]:
@@ -270,6 +272,7 @@ class Elmo:
                 tokens, packing, _ = self.embed_tokens([self.tokens(sentence, number)])
                 states = [out.state for out in self.bilm.layers(tokens, packing, states)][1:]
         self._warm = states
+        self._at_first_word.pop("warm", None)
 
     def use_token_vectors(self, path: Path) -> None:
         """Take token vectors of the vocabulary's words from a file instead of the CNN."""
@@ -342,9 +345,15 @@ class Elmo:
         output: Literal["numpy", "torch"],
     ) -> list[Any]:
         """One batch through the whole machine."""
-        with torch.no_grad(), two_lanes() if self.device.type == "cpu" else nullcontext():
-            tokens, packing, lengths = self.embed_tokens(batch)
-            outputs = self.bilm.layers(tokens, packing, self._start(state, len(batch)))
+        # One sentence alone is cut between the cores in another way.
+        lanes = self.device.type == "cpu" and len(batch) > 1
+        # The markers' own vectors are nobody's, but a sentence without words has nothing else.
+        markers = state == "carry" or not all(batch)
+        with torch.no_grad(), two_lanes() if lanes else nullcontext():
+            start = self._start(state, len(batch)) if markers else self._start_at(state, len(batch))
+            tokens, packing, lengths = self._first(batch, use_cache=True, markers=markers)
+            outputs = self.bilm.layers(tokens, packing, start)
+            inner = inside(lengths, tokens.device) if markers else None
             del tokens  # from here on the layers alone hold what they need
             ends: list[LayerState] = []
             wanted = choice.count if state == "carry" else choice.needed
@@ -353,20 +362,34 @@ class Elmo:
                 for _ in range(wanted):
                     layer = next(outputs)
                     ends.append(layer.state)
-                    yield layer.halves
+                    yield (
+                        layer.halves
+                        if inner is None
+                        else tuple(half.index_select(0, inner) for half in layer.halves)
+                    )
                     del layer
 
-            combined = choice.combine(halves(), lengths)  # (N, D) or (L + 1, N, D)
+            sizes = [len(words) for words in batch]
+            combined = choice.combine(halves(), sizes)  # (N, D) or (L + 1, N, D)
             if state == "carry":
                 self._carried.store(ends[1:])
-            results = [part[..., 1:-1, :] for part in combined.split(lengths, dim=-2)]
+            if output == "numpy" and pool is None:
+                combined = combined.cpu()  # one copy instead of one for each sentence
+            results: Sequence[Tensor] = combined.split(sizes, dim=-2)
             if pool is not None:
                 results = [pool_tokens(part, pool) for part in results]
-            elif len(results) > 1 and not (combined.is_cuda and output == "torch"):
+            elif len(results) > 1 and not combined.is_cuda:
                 # A view would keep the whole batch alive. On a GPU that is cheaper than to start
                 # a copy for every sentence.
                 results = [part.clone() for part in results]
-        return [part.cpu().numpy() for part in results] if output == "numpy" else results
+        return [part.cpu().numpy() for part in results] if output == "numpy" else list(results)
+
+    def _start_at(self, state: State, rows: int) -> list[LayerState]:
+        """Where `rows` sentences start when the markers before their words have been read."""
+        if state not in self._at_first_word:
+            markers, _, _ = self._first([[]], use_cache=True)  # (2, P)
+            self._at_first_word[state] = after_markers(self.bilm, markers, self._start(state, 1))
+        return repeat_row(self._at_first_word[state], rows)
 
     def _start(self, state: State, rows: int) -> list[LayerState]:
         if state == "carry":

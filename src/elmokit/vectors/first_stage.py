@@ -27,7 +27,7 @@ its cache."""
 
 
 class FirstStage:
-    """Token vectors of batches, with the sentence markers around.
+    """Token vectors of batches.
 
     Args:
         bilm: The model.
@@ -45,12 +45,14 @@ class FirstStage:
         self.cache = WordCache(self._encode, cache_words)
 
     def __call__(
-        self, batch: Sequence[Sequence[str]], *, use_cache: bool
+        self, batch: Sequence[Sequence[str]], *, use_cache: bool, markers: bool = True
     ) -> tuple[Tensor, Packing, list[int]]:
-        """See `Elmo.embed_tokens`."""
-        begin, end = self._inputs.begin, self._inputs.end
-        flat = list(chain.from_iterable((begin, *tokens, end) for tokens in batch))
-        lengths = [len(tokens) + 2 for tokens in batch]
+        """See `Elmo.embed_tokens`; without the markers when they are not asked for."""
+        if markers:
+            begin, end = self._inputs.begin, self._inputs.end
+            batch = [(begin, *tokens, end) for tokens in batch]
+        flat = list(chain.from_iterable(batch))
+        lengths = [len(tokens) for tokens in batch]
         distinct = {word: i for i, word in enumerate(dict.fromkeys(flat))}
         words = list(distinct)
         device = self._bilm.device

@@ -41,7 +41,7 @@ class LayerChoice:
             layers: The layers in order, each as its directions' halves (N, P), at least `needed`
                 of them. A layer is let go before the next one is asked for: on a long document
                 every layer kept is felt.
-            lengths: Tokens of each sentence, markers included.
+            lengths: Tokens of each sentence.
 
         Returns:
             (N, D), or (count, N, D) when all layers are wanted.
@@ -97,9 +97,6 @@ def choose_layers(layers: Layers, count: int, mixes: Sequence[ScalarMix]) -> Lay
 
 
 def _normalise_sentences(layer: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Layer norm sentence by sentence, over real tokens, so that batch mates have no say."""
-    parts = []
-    for sentence in layer.split(list(lengths)):
-        inner = sentence[1:-1]
-        parts += [sentence[:1], normalise(inner) if len(inner) else inner, sentence[-1:]]
-    return torch.cat(parts)
+    """Layer norm sentence by sentence, so that batch mates have no say."""
+    parts = layer.split(list(lengths))
+    return torch.cat([normalise(part) if len(part) else part for part in parts])

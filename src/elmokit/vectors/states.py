@@ -10,6 +10,7 @@ from torch import Tensor
 
 from elmokit.model.bilm import BiLM
 from elmokit.model.bilstm import LayerState, LstmState
+from elmokit.model.packing import Packing
 
 State = Literal["fresh", "warm", "carry"]
 STATES: tuple[str, ...] = ("fresh", "warm", "carry")
@@ -31,6 +32,32 @@ def repeat_row(states: Sequence[LayerState], rows: int) -> list[LayerState]:
             for name, state in layer.items()
         }
         for layer in states
+    ]
+
+
+def after_markers(model: BiLM, markers: Tensor, start: Sequence[LayerState]) -> list[LayerState]:
+    """Where each direction stands when it comes to a sentence's first word.
+
+    Forward it has read the mark of the beginning, backward that of the end. This is the same for
+    all sentences that start alike, and the marks need not be read again.
+
+    Args:
+        model: The model.
+        markers: The token vectors of the marks before and after a sentence: (2, P).
+        start: Where the sentences start, one row.
+
+    Returns:
+        The states, one row.
+    """
+    packing = Packing([1, 1], markers.device)
+    read = {"forward": 0, "backward": 1}
+    outputs = model.layers(markers, packing, repeat_row(start, 2))
+    return [
+        {
+            name: LstmState(*(part[read[name]][None] for part in state))
+            for name, state in layer.state.items()
+        }
+        for layer in list(outputs)[1:]
     ]
 
 
