@@ -105,11 +105,11 @@ def measure_training(options: argparse.Namespace) -> dict[str, Any]:
             torch.cuda.empty_cache()
             total = torch.cuda.get_device_properties(device).total_memory
             torch.cuda.set_per_process_memory_fraction(SMALL_GIB * 2**30 / total)
-        rows = run.data.rows // 4
+        rows = run.data.rows // 8
         run = replace(
             run,
             data=replace(run.data, rows=rows),
-            optimiser=replace(run.optimiser, accumulate=4),
+            optimiser=replace(run.optimiser, accumulate=8),
         )
     found = measure(run, Path(options.texts[0]), device, options.steps, rate)
     name = torch.cuda.get_device_name(device) if gpu else "CPU"

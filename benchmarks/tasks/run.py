@@ -1,6 +1,6 @@
 """What ELMo gains on every task: without it, with static vectors, with ELMo, with both.
 
-Run: python benchmarks/tasks/run.py [NAME ...] [--seeds 3] [--inputs none static elmo both] [--save]
+Run: python benchmarks/tasks/run.py [NAME ...] [--seeds 0 1 2] [--inputs none static elmo both] [--save]
 
 Each cell (a set, a kind of inputs, a seed) is one training run, judged on the test data with the
 weights that were best on the development data. Finished cells are kept in a file, so that the
@@ -113,7 +113,7 @@ class Benchmark:
         whole: dict[str, int] = {}
         store = RUNS / name / "layers"
         for kind in COLUMNS:
-            for seed in range(self._options.seeds):
+            for seed in self._options.seeds:
                 key, setup = f"{name}/{kind}/{seed}", self._setup(data, kind)
                 if kind not in self._options.inputs or self._done(key, setup):
                     continue
@@ -283,7 +283,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PLANS))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--inputs", nargs="+", choices=COLUMNS, default=list(COLUMNS))
     parser.add_argument("--elmo-en", default="small-en", help="the English model")
     parser.add_argument("--elmo-zh", default="small-zh", help="the Chinese model")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.model.softmax import WordSoftmax
 from elmokit.model.token_encoder import TokenEncoder
+from elmokit.text.inputs import WordInputs
 
 __all__ = [
     "BiLM",
@@ -67,6 +69,16 @@ class BiLM(nn.Module):
     def zero_states(self, rows: int) -> list[LayerState]:
         """A blank memory of every LSTM layer for a batch of so many sentences."""
         return [self.lstm.zero_state(rows)] * self.config.lstm.layers
+
+    def embed(self, words: WordInputs) -> Tensor:
+        """Token vectors of words, as ids that the encoder reads: (n, P), in the model's precision.
+
+        In bfloat16 a GPU's character CNN is one kernel.
+        """
+        half = self.precision == "bfloat16" and self.device.type == "cuda"
+        with torch.autocast("cuda", torch.bfloat16) if half else nullcontext():
+            vectors: Tensor = self.encoder(words)
+        return vectors.float()
 
     def layers(
         self, tokens: Tensor, packing: Packing, states: list[LayerState]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +44,11 @@ class Alphabet(ABC):
     padding: int
 
     @abstractmethod
-    def characters(self, word: str) -> list[int] | bytes:
-        """Ids of the word's characters, cut to `max_characters` - 2, before any shift."""
+    def spelt(self, words: Sequence[str]) -> tuple[Ids, Ids]:
+        """The words' characters one after another, and how many each word has.
 
-    shift: int = 0
+        A word is cut to `max_characters` - 2; a sentence marker has one character, its own.
+        """
 
     def ids(self, words: Sequence[str], *, trim: bool = True) -> Ids:
         """Character ids of many words.
@@ -58,21 +60,15 @@ class Alphabet(ABC):
         Returns:
             Ids of shape (words, columns); columns is `max_characters` without trimming.
         """
-        rows = [self.characters(word) for word in words]
+        characters, lengths = self.spelt(words)
         columns = self.max_characters
         if trim:
-            longest = max((len(row) + 2 for row in rows), default=0)
+            longest = int(lengths.max(initial=-2)) + 2
             columns = min(columns, longest + self.trim_margin)
-        table = np.full((len(rows), columns), self.padding, dtype=np.int64)
+        table = np.full((len(words), columns), self.padding, dtype=np.int64)
         table[:, 0] = self.begin_word
-        for out, row in zip(table, rows, strict=True):
-            stop = len(row) + 1
-            if isinstance(row, bytes):
-                out[1:stop] = np.frombuffer(row, dtype=np.uint8)
-                out[1:stop] += self.shift
-            else:
-                out[1:stop] = row
-            out[stop] = self.end_word
+        table[:, 1:][np.arange(columns - 1) < lengths[:, None]] = characters
+        table[np.arange(len(words)), lengths + 1] = self.end_word
         return table
 
 
@@ -86,15 +82,21 @@ class ByteAlphabet(Alphabet):
     begin_word = BYTE_BEGIN_WORD
     end_word = BYTE_END_WORD
     padding = BYTE_PADDING
-    shift = BYTE_SHIFT
 
-    def characters(self, word: str) -> list[int] | bytes:
-        """The word's bytes, or the one marker id of a sentence marker."""
-        if word == self.begin_sentence:
-            return [BYTE_BEGIN_SENTENCE]
-        if word == self.end_sentence:
-            return [BYTE_END_SENTENCE]
-        return word.encode("utf-8", "ignore")[: self.max_characters - 2]
+    def spelt(self, words: Sequence[str]) -> tuple[Ids, Ids]:
+        """The words' bytes, or the one marker id of a sentence marker."""
+        longest = self.max_characters - 2
+        rows = [word.encode("utf-8", "ignore")[:longest] for word in words]
+        markers = {self.begin_sentence: BYTE_BEGIN_SENTENCE, self.end_sentence: BYTE_END_SENTENCE}
+        marked = [i for i, word in enumerate(words) if word in markers]
+        for i in marked:
+            rows[i] = b"?"  # its id is no byte's, and follows
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        ids = np.frombuffer(b"".join(rows), dtype=np.uint8) + np.int64(BYTE_SHIFT)
+        if marked:
+            first = np.cumsum(lengths) - lengths
+            ids[first[marked]] = [markers[words[i]] for i in marked]
+        return ids, lengths
 
 
 class UnicodeAlphabet(Alphabet):
@@ -123,9 +125,11 @@ class UnicodeAlphabet(Alphabet):
         self.begin_word, self.end_word = begin_word, end_word
         self._index = index
 
-    def characters(self, word: str) -> list[int] | bytes:
-        """Dictionary ids of the word's code points, or the id of a sentence marker."""
-        marker = self._markers.get(word)
-        if marker is not None:
-            return marker
-        return [self._index.get(c, self._unknown) for c in word[: self.max_characters - 2]]
+    def spelt(self, words: Sequence[str]) -> tuple[Ids, Ids]:
+        """Dictionary ids of the words' code points, or the id of a sentence marker."""
+        longest, find, unknown = self.max_characters - 2, self._index.get, self._unknown
+        rows = [
+            self._markers.get(word) or [find(c, unknown) for c in word[:longest]] for word in words
+        ]
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        return np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum())), lengths

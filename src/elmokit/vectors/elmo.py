@@ -37,7 +37,8 @@ from elmokit.vectors.word_cache import DEFAULT_WORDS
 Sentence = str | Sequence[str]
 """A sentence as text, which is tokenised, or as its tokens."""
 
-BATCH_TOKENS = 4096
+BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32_768
+"""Tokens run together when the caller does not say."""
 WARM_UP_PASSES = 16
 """Empty sentences read in a row before ``state="warm"`` starts; by then the state has settled."""
 
@@ -153,7 +154,7 @@ class Elmo:
         pool: Pool | None = None,
         state: State = "fresh",
         output: Literal["numpy", "torch"] = "numpy",
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         progress: bool = True,
     ) -> Any:
         """Give every token its vector.
@@ -168,7 +169,7 @@ class Elmo:
                 memory. ``"carry"``: this call is one batch, and its row r goes on where row r
                 of the call before ended, as the original code always did.
             output: Arrays of numpy, or tensors of torch on the model's device.
-            batch_tokens: The most tokens run together.
+            batch_tokens: The most tokens run together; left out, what suits the device.
             progress: Show a progress bar on a terminal when it takes long.
 
         Returns:
@@ -199,7 +200,7 @@ class Elmo:
         pool: Pool | None = None,
         state: State = "fresh",
         output: Literal["numpy", "torch"] = "numpy",
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
     ) -> Iterator[Any]:
         """Like `encode` for a stream of any length: results come in order, memory is bounded.
 
@@ -209,6 +210,9 @@ class Elmo:
         check_pool(pool)
         _check_choice("state", state, STATES)
         _check_choice("output", output, ("numpy", "torch"))
+        on_processor = self.device.type == "cpu"
+        if batch_tokens is None:
+            batch_tokens = BATCH_TOKENS if on_processor else GPU_BATCH_TOKENS
         if not isinstance(batch_tokens, int) or batch_tokens < 1:
             raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
         tokens = (self.tokens(sentence, i) for i, sentence in enumerate(sentences))
@@ -220,7 +224,7 @@ class Elmo:
             whole = list(tokens)
             return iter(run(whole) if whole else [])
         # A processor's rows stay busy whatever the lengths; a GPU wants similar ones together.
-        ahead = 1 if self.device.type == "cpu" else WINDOW_BATCHES
+        ahead = 1 if on_processor else WINDOW_BATCHES
         return run_in_batches(tokens, lambda words: len(words) + 2, run, batch_tokens, ahead)
 
     def score(self, sentences: str | Iterable[Sentence]) -> Any:
@@ -330,7 +334,9 @@ class Elmo:
         """The sentence's tokens; `number` names it when it is no sentence."""
         if isinstance(sentence, str):
             return self.tokenize(sentence)
-        if isinstance(sentence, Sequence) and all(isinstance(token, str) for token in sentence):
+        if isinstance(sentence, Sequence) and all(
+            issubclass(kind, str) for kind in set(map(type, sentence))
+        ):
             return list(sentence)
         raise DataError(
             f"sentence {number}: expected a text or a list of tokens, found {sentence!r:.80}"
@@ -373,8 +379,9 @@ class Elmo:
             combined = choice.combine(halves(), sizes)  # (N, D) or (L + 1, N, D)
             if state == "carry":
                 self._carried.store(ends[1:])
-            if output == "numpy" and pool is None:
-                combined = combined.cpu()  # one copy instead of one for each sentence
+            if combined.is_cuda and output == "numpy" and pool is None:
+                # One copy, to memory that the GPU reaches, instead of one for each sentence.
+                combined = torch.empty_like(combined, device="cpu", pin_memory=True).copy_(combined)
             results: Sequence[Tensor] = combined.split(sizes, dim=-2)
             if pool is not None:
                 results = [pool_tokens(part, pool) for part in results]

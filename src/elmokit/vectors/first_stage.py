@@ -61,14 +61,12 @@ class FirstStage:
         )
         if not use_cache:
             return self._encode(words).index_select(0, places), Packing(lengths, device), lengths
+        if not self._infers_on_processor():
+            vectors = self.cache.vectors(words)
+            return vectors.index_select(0, places), Packing(lengths, device), lengths
         names, vectors = self.cache.look_up(words)
-        inference = self._infers_on_processor()
-        packing = Packing(
-            lengths,
-            device,
-            rows=ROWS if inference else None,
-            words=BatchWords(names, vectors, places) if inference else None,
-        )
+        known = BatchWords(names, vectors, places)
+        packing = Packing(lengths, device, rows=ROWS, words=known)
         return vectors.index_select(0, places), packing, lengths
 
     def save_words(self, path: Path) -> None:
@@ -92,10 +90,7 @@ class FirstStage:
         groups = [order[start : start + size] for start in range(0, len(order), size)]
 
         def encode(some: list[list[int]]) -> list[Tensor]:
-            return [
-                self._bilm.encoder(self._inputs([words[i] for i in group]))  # (n, P)
-                for group in some
-            ]
+            return [self._bilm.embed(self._inputs([words[i] for i in group])) for group in some]
 
         if self._infers_on_processor() and len(groups) > 1:
             halves = groups[::2], groups[1::2]  # both have short and long words
@@ -104,10 +99,8 @@ class FirstStage:
             groups = halves[0] + halves[1]
         else:
             pieces = encode(groups)
-        places = torch.tensor([i for group in groups for i in group])
-        inverse = torch.empty_like(places)
-        inverse[places] = torch.arange(len(places))
-        return torch.cat(pieces).index_select(0, inverse.to(self._bilm.device))
+        places = np.argsort(np.fromiter(chain.from_iterable(groups), np.int64, len(words)))
+        return torch.cat(pieces).index_select(0, to_device(places, self._bilm.device))
 
     def _infers_on_processor(self) -> bool:
         return self._bilm.device.type == "cpu" and not torch.is_grad_enabled()

@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from elmokit.model.packing import to_device
 
 DEFAULT_WORDS = 32_768
 
@@ -123,27 +126,33 @@ class WordCache:
             return self._vectors(words)
 
     def _vectors(self, words: Sequence[str]) -> Tensor:
-        fixed = [i for i, word in enumerate(words) if word in self._fixed]
-        kept = [i for i, w in enumerate(words) if w in self._rows and w not in self._fixed]
-        known = {*fixed, *kept}
-        missing = [i for i in range(len(words)) if i not in known]
+        fixed: list[int] = []
+        kept: list[int] = []
+        missing: list[int] = []
+        for i, word in enumerate(words):
+            if word in self._rows:  # never a fixed one
+                kept.append(i)
+            else:
+                (fixed if word in self._fixed else missing).append(i)
         parts: list[Tensor] = []
         if fixed:
             assert self._fixed_table is not None
-            parts.append(self._fixed_table[[self._fixed[words[i]] for i in fixed]])
+            at = [self._fixed[words[i]] for i in fixed]
+            parts.append(self._fixed_table.index_select(0, _on(self._fixed_table, at)))
         if kept:
             assert self._table is not None
             rows = [self._rows.pop(words[i]) for i in kept]
             self._rows.update(zip((words[i] for i in kept), rows, strict=True))
-            parts.append(self._table[rows])
+            parts.append(self._table.index_select(0, _on(self._table, rows)))
         if missing:
-            fresh = self._encode([words[i] for i in missing])
-            self._keep([words[i] for i in missing], fresh)
+            new = [words[i] for i in missing]
+            fresh = self._encode(new)
+            self._keep(new, fresh)
             parts.append(fresh)
         if len(parts) == 1:
             return parts[0]
-        places = torch.tensor([*fixed, *kept, *missing], device=parts[0].device)
         joined = torch.cat(parts)
+        places = _on(joined, [*fixed, *kept, *missing])
         return torch.empty_like(joined).index_copy_(0, places, joined)
 
     def _keep(self, words: list[str], vectors: Tensor) -> None:
@@ -159,7 +168,7 @@ class WordCache:
             word = next(oldest)
             free.append(self._rows.pop(word))
             self._names.pop(word, None)
-        self._table[free] = vectors
+        self._table.index_copy_(0, _on(self._table, free), vectors)
         self._rows.update(zip(words, free, strict=True))
 
     def _grow(self, rows: int, like: Tensor) -> None:
@@ -171,3 +180,8 @@ class WordCache:
         if self._table is not None:
             table[:have] = self._table
         self._table = table
+
+
+def _on(table: Tensor, rows: list[int]) -> Tensor:
+    """Numbers of rows, where the table is."""
+    return to_device(np.array(rows, dtype=np.int64), table.device)

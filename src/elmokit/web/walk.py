@@ -163,7 +163,7 @@ def _names(alphabet: Alphabet, word: str, ids: list[int]) -> list[str]:
         elif word in (alphabet.begin_sentence, alphabet.end_sentence):
             names.append(word)
         elif isinstance(alphabet, ByteAlphabet):
-            byte = number - alphabet.shift
+            byte = number - BYTE_SHIFT
             names.append(chr(byte) if 0x20 < byte < 0x7F else f"0x{byte:02X}")
         else:
             names.append(word[place - 1])
