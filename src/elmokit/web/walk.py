@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elmokit.model.char_cnn import CharacterCnn, Filter, Highway
-from elmokit.text.chars import Alphabet, ByteAlphabet
+from elmokit.text.chars import BYTE_SHIFT, Alphabet, ByteAlphabet
 from elmokit.text.inputs import InputBuilder
 from elmokit.vectors.language_model import LanguageModel
 from elmokit.web.shelf import predicts_words
