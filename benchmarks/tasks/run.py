@@ -1,6 +1,7 @@
 """What ELMo gains on every task: without it, with static vectors, with ELMo, with both.
 
-Run: python benchmarks/tasks/run.py [NAME ...] [--seeds 0 1 2] [--inputs none static elmo both] [--save]
+Run: python benchmarks/tasks/run.py [NAME ...] [--seeds 0 1 2] [--inputs none static elmo both]
+         [--save]
 
 Each cell (a set, a kind of inputs, a seed) is one training run, judged on the test data with the
 weights that were best on the development data. Finished cells are kept in a file, so that the
@@ -111,7 +112,7 @@ class Benchmark:
         data = benchmark_data(name, self._options.archives)
         examples: dict[str, list[Any]] = {}
         whole: dict[str, int] = {}
-        store = RUNS / name / "layers"
+        store = self._options.work / name / "layers"
         for kind in COLUMNS:
             for seed in self._options.seeds:
                 key, setup = f"{name}/{kind}/{seed}", self._setup(data, kind)
@@ -137,7 +138,7 @@ class Benchmark:
                 self._keep()
                 score = report["test"][report["primary"]]
                 print(f"{key:28} {report['primary']} {score:.4f} in {seconds:.0f} s", flush=True)
-        shutil.rmtree(RUNS / name, ignore_errors=True)
+        shutil.rmtree(self._options.work / name, ignore_errors=True)
 
     def store_ratio(self, name: str, epochs: int) -> None:
         """Train for a few epochs on stored layers, and again computing them whenever needed."""
@@ -160,7 +161,7 @@ class Benchmark:
             "machine": _machine(self._options.device),
         }
         self._keep()
-        shutil.rmtree(RUNS / name, ignore_errors=True)
+        shutil.rmtree(self._options.work / name, ignore_errors=True)
 
     def _setup(self, data: BenchmarkSet, kind: str) -> dict[str, Any]:
         """What a finished cell must have in common with the one that is asked for."""
@@ -207,7 +208,7 @@ class Benchmark:
         spot: str = "",
     ) -> tuple[dict[str, Any], float]:
         """The report of a run, and how many seconds it took with everything."""
-        folder = RUNS / data.name / (spot or f"{kind}-{seed}")
+        folder = self._options.work / data.name / (spot or f"{kind}-{seed}")
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         start = time.monotonic()
@@ -296,6 +297,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--test", type=int, default=0, help="the most test examples; 0: all")
     parser.add_argument("--store-ratio", type=int, metavar="EPOCHS", help="measure the store")
     parser.add_argument("--archives", type=Path, help="folder of the archives")
+    parser.add_argument("--work", type=Path, default=RUNS, help="where runs lie while they train")
     parser.add_argument("--cells", type=Path, default=CELLS, help="where finished cells are kept")
     parser.add_argument("--add", type=Path, nargs="+", default=[], help="cells of other runs")
     parser.add_argument("--table", action="store_true", help="train nothing, show what there is")

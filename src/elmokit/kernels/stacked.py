@@ -74,8 +74,7 @@ def run_stacked(
             while ahead < len(batch_sizes) and stop - start + batch_sizes[ahead] <= AHEAD_TOKENS:
                 stop += batch_sizes[ahead]
                 ahead += 1
-            part = x[:, start:stop]
-            gates = torch.baddbmm(weights.bias[:, None], part, weights.input.mT)  # (D, n, 4H)
+            gates = _from_inputs(x[:, start:stop], weights)  # (D, n, 4H)
             first = start
         now = gates[:, start - first : start - first + running]
         now.baddbmm_(before[:, :running], weights.state.mT)  # (D, b, 4H)
@@ -94,3 +93,13 @@ def run_stacked(
         start += running
     ends = [LstmState(c, o.to(torch.float32)) for c, o in zip(cells, last, strict=True)]
     return outputs, ends
+
+
+def _from_inputs(x: Tensor, weights: StackedWeights) -> Tensor:
+    """The inputs' part of the gates: (D, n, P) to (D, n, 4H)."""
+    gates = x.new_empty(*x.shape[:2], 4 * weights.hidden)
+    # Direction by direction the bias is part of the product; a batched one would first write it
+    # to every row.
+    for number, place in enumerate(gates):
+        torch.addmm(weights.bias[number], x[number], weights.input[number].mT, out=place)
+    return gates

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -71,13 +70,18 @@ class BiLM(nn.Module):
         return [self.lstm.zero_state(rows)] * self.config.lstm.layers
 
     def embed(self, words: WordInputs) -> Tensor:
-        """Token vectors of words, as ids that the encoder reads: (n, P), in the model's precision.
+        """Token vectors of words, as ids that the encoder reads: (n, P).
 
-        In bfloat16 a GPU's character CNN is one kernel.
+        While nothing learns, the model's own precision holds, whatever the precision around it;
+        in bfloat16 a GPU's character CNN is one kernel.
         """
-        half = self.precision == "bfloat16" and self.device.type == "cuda"
-        with torch.autocast("cuda", torch.bfloat16) if half else nullcontext():
+        if torch.is_grad_enabled():
             vectors: Tensor = self.encoder(words)
+            return vectors
+        device = self.device.type
+        half = self.precision == "bfloat16" and device == "cuda"
+        with torch.autocast(device, torch.bfloat16, enabled=half):
+            vectors = self.encoder(words)
         return vectors.float()
 
     def layers(

@@ -223,7 +223,9 @@ class BiLstm(nn.Module):
                 partial(StackedWeights, layers, self.config.forget_bias, dtype),
             )
             begin = [LstmState(*map(packing.sort, start[name])) for name in names]
-            output, ends = run_stacked(inputs, packing.batch_sizes, begin, weights, self._clips)
+            # A frozen model keeps its own precision inside a task that learns in another.
+            with torch.autocast("cuda", enabled=False):
+                output, ends = run_stacked(inputs, packing.batch_sizes, begin, weights, self._clips)
             inputs = self._next_inputs(number, inputs, output)
             yield self._layer_output(
                 packing,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from elmokit.vectors.first_stage import FirstStage
 from elmokit.vectors.generation import generate
 from elmokit.vectors.layers import LayerChoice, Layers, choose_layers
 from elmokit.vectors.pooling import Pool, check_pool, pool_tokens
-from elmokit.vectors.states import STATES, CarriedState, State, after_markers, repeat_row
+from elmokit.vectors.states import STATES, CarriedState, Starts, State
 from elmokit.vectors.substitutes import Substitute, substitutes
 from elmokit.vectors.word_cache import DEFAULT_WORDS
 
@@ -39,7 +39,7 @@ Sentence = str | Sequence[str]
 
 BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32_768
 """Tokens run together when the caller does not say."""
-WARM_UP_PASSES = 16
+WARM_UP: Sequence[Sentence] = ("",) * 16
 """Empty sentences read in a row before ``state="warm"`` starts; by then the state has settled."""
 
 
@@ -82,9 +82,7 @@ class Elmo:
         self.bilm = build(config, checkpoint.weights, checkpoint.source).to(device)
         self.bilm.set_precision(precision)
         self._first = FirstStage(self.bilm, checkpoint, self._inputs, cache_words)
-        self._carried = CarriedState(self.bilm)
-        self._warm: list[LayerState] | None = None
-        self._at_first_word: dict[State, list[LayerState]] = {}
+        self._starts = Starts(self.bilm, self._first.markers, self._read)
 
     def __repr__(self) -> str:
         return (
@@ -137,9 +135,7 @@ class Elmo:
         """Drop everything computed from the weights: call it after they were changed or moved."""
         self._first.cache.move(self.device)
         self.bilm.forget_packed()
-        self._warm = None
-        self._at_first_word.clear()
-        self.reset_state()
+        self._starts.forget()
 
     def tokenize(self, text: str) -> list[str]:
         """Split text with the model's tokeniser."""
@@ -263,20 +259,23 @@ class Elmo:
 
     def reset_state(self) -> None:
         """Blank the memory that ``state="carry"`` keeps between calls."""
-        self._carried = CarriedState(self.bilm)
+        self._starts.carried = CarriedState(self.bilm)
 
-    def warm_up(self, sentences: Iterable[Sentence] = ("",) * WARM_UP_PASSES) -> None:
+    def warm_up(self, sentences: Iterable[Sentence] = WARM_UP) -> None:
         """Set where ``state="warm"`` starts: the memory after reading these sentences in a row.
 
         Without sentences of your own, empty ones are read until the memory has settled.
         """
+        self._starts.set_warm(self._read(sentences))
+
+    def _read(self, sentences: Iterable[Sentence] = WARM_UP) -> list[LayerState]:
+        """The memory after reading sentences in a row, one row."""
         states = self.bilm.zero_states(1)
         with torch.no_grad():
             for number, sentence in enumerate(sentences):
                 tokens, packing, _ = self.embed_tokens([self.tokens(sentence, number)])
                 states = [out.state for out in self.bilm.layers(tokens, packing, states)][1:]
-        self._warm = states
-        self._at_first_word.pop("warm", None)
+        return states
 
     def use_token_vectors(self, path: Path) -> None:
         """Take token vectors of the vocabulary's words from a file instead of the CNN."""
@@ -334,10 +333,10 @@ class Elmo:
         """The sentence's tokens; `number` names it when it is no sentence."""
         if isinstance(sentence, str):
             return self.tokenize(sentence)
-        if isinstance(sentence, Sequence) and all(
-            issubclass(kind, str) for kind in set(map(type, sentence))
-        ):
-            return list(sentence)
+        if isinstance(sentence, Sequence):
+            with suppress(TypeError):
+                "".join(sentence)  # the fastest way to see that all are strings
+                return list(sentence)
         raise DataError(
             f"sentence {number}: expected a text or a list of tokens, found {sentence!r:.80}"
         )
@@ -356,9 +355,9 @@ class Elmo:
         # The markers' own vectors are nobody's, but a sentence without words has nothing else.
         markers = state == "carry" or not all(batch)
         with torch.no_grad(), two_lanes() if lanes else nullcontext():
-            start = self._start(state, len(batch)) if markers else self._start_at(state, len(batch))
+            starts = self._starts.before_markers if markers else self._starts.at_first_word
             tokens, packing, lengths = self._first(batch, use_cache=True, markers=markers)
-            outputs = self.bilm.layers(tokens, packing, start)
+            outputs = self.bilm.layers(tokens, packing, starts(state, len(batch)))
             inner = inside(lengths, tokens.device) if markers else None
             del tokens  # from here on the layers alone hold what they need
             ends: list[LayerState] = []
@@ -378,7 +377,7 @@ class Elmo:
             sizes = [len(words) for words in batch]
             combined = choice.combine(halves(), sizes)  # (N, D) or (L + 1, N, D)
             if state == "carry":
-                self._carried.store(ends[1:])
+                self._starts.carried.store(ends[1:])
             if combined.is_cuda and output == "numpy" and pool is None:
                 # One copy, to memory that the GPU reaches, instead of one for each sentence.
                 combined = torch.empty_like(combined, device="cpu", pin_memory=True).copy_(combined)
@@ -390,23 +389,6 @@ class Elmo:
                 # a copy for every sentence.
                 results = [part.clone() for part in results]
         return [part.cpu().numpy() for part in results] if output == "numpy" else list(results)
-
-    def _start_at(self, state: State, rows: int) -> list[LayerState]:
-        """Where `rows` sentences start when the markers before their words have been read."""
-        if state not in self._at_first_word:
-            markers, _, _ = self._first([[]], use_cache=True)  # (2, P)
-            self._at_first_word[state] = after_markers(self.bilm, markers, self._start(state, 1))
-        return repeat_row(self._at_first_word[state], rows)
-
-    def _start(self, state: State, rows: int) -> list[LayerState]:
-        if state == "carry":
-            return self._carried.start(rows)
-        if state == "fresh":
-            return self.bilm.zero_states(rows)
-        if self._warm is None:
-            self.warm_up()
-        assert self._warm is not None
-        return repeat_row(self._warm, rows)
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:

@@ -69,6 +69,10 @@ class FirstStage:
         packing = Packing(lengths, device, rows=ROWS, words=known)
         return vectors.index_select(0, places), packing, lengths
 
+    def markers(self) -> Tensor:
+        """The token vectors of the marks before and after a sentence: (2, P)."""
+        return self([[]], use_cache=True)[0]
+
     def save_words(self, path: Path) -> None:
         """See `Elmo.save_words`."""
         word_file.write(path, self._key(), *self.cache.kept())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -92,3 +92,52 @@ class CarriedState:
 def _fill(rows: Tensor, more: Tensor) -> Tensor:
     """The rows, and from `more` those that stand after them."""
     return torch.cat([rows, more[len(rows) :]])
+
+
+class Starts:
+    """Where the sentences of a batch start, whatever the user asked for.
+
+    Args:
+        model: The model.
+        markers: Gives the token vectors of the marks before and after a sentence: (2, P).
+        warm_up: Gives the memory of ``state="warm"`` when it is first needed, one row.
+    """
+
+    def __init__(
+        self,
+        model: BiLM,
+        markers: Callable[[], Tensor],
+        warm_up: Callable[[], list[LayerState]],
+    ) -> None:
+        self._model = model
+        self._markers = markers
+        self._warm_up = warm_up
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew: after the weights were changed or moved."""
+        self._warm: list[LayerState] | None = None
+        self._first_word: dict[State, list[LayerState]] = {}
+        self.carried = CarriedState(self._model)
+
+    def set_warm(self, states: list[LayerState]) -> None:
+        """Set where ``state="warm"`` starts."""
+        self._warm = states
+        self._first_word.pop("warm", None)
+
+    def before_markers(self, state: State, rows: int) -> list[LayerState]:
+        """Of sentences that are read with their markers."""
+        if state == "carry":
+            return self.carried.start(rows)
+        if state == "fresh":
+            return self._model.zero_states(rows)
+        if self._warm is None:
+            self._warm = self._warm_up()
+        return repeat_row(self._warm, rows)
+
+    def at_first_word(self, state: State, rows: int) -> list[LayerState]:
+        """Of sentences whose words alone are read."""
+        if state not in self._first_word:
+            begin = self.before_markers(state, 1)
+            self._first_word[state] = after_markers(self._model, self._markers(), begin)
+        return repeat_row(self._first_word[state], rows)
