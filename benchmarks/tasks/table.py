@@ -65,6 +65,8 @@ def _value(variant: Variant | None) -> str:
     if variant is None:
         return "-"
     digits = 2 if variant.mean > 1 else 4
+    if len(variant.scores) == 1:
+        return f"{variant.mean:.{digits}f}"
     return f"{variant.mean:.{digits}f} ± {variant.spread:.{digits}f}"
 
 
