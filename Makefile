@@ -48,7 +48,7 @@ bench: $(VENV)/.dev  ## run the benchmarks and write their results to benchmarks
 	$(BIN)/python benchmarks/memory.py files --save
 	$(BIN)/python benchmarks/speed/side_by_side.py small --save
 	$(BIN)/python benchmarks/speed/curves.py small --save
-	$(BIN)/python benchmarks/speed/fill_page.py
+	$(BIN)/python benchmarks/fill_pages.py
 
 docs: $(VENV)/.docs  ## build the documentation into site; a broken link is an error
 	$(BIN)/zensical build --clean --strict

@@ -1,4 +1,4 @@
-"""The page on speed shows results of this repository, and nothing else."""
+"""The pages with figures show results of this repository, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from elmokit.bench.texts import own_sentences
 from elmokit.config import published_shape
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "benchmarks" / "speed" / "fill_page.py"
+SCRIPT = ROOT / "benchmarks" / "fill_pages.py"
+SPEED = ROOT / "docs" / "speed.md"
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("fill_page", SCRIPT)
+    spec = importlib.util.spec_from_file_location("fill_pages", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_page_has_the_results_as_they_are(script):
-    page = script.PAGE.read_text("utf-8")
-    assert len(script.MARK.findall(page)) == 7
-    assert script.filled(page) == page, "run benchmarks/speed/fill_page.py"
+def test_pages_have_the_results_as_they_are(script):
+    found = list(script.pages())
+    assert {path.name for path in found} == {"speed.md", "task-results.md"}
+    assert len(script.MARK.findall(SPEED.read_text("utf-8"))) == 7
+    for path in found:
+        page = path.read_text("utf-8")
+        assert script.filled(page) == page, f"{path}: run benchmarks/fill_pages.py"
 
 
 def test_results_come_and_go(script, tmp_path, monkeypatch):
@@ -45,8 +49,8 @@ def test_results_come_and_go(script, tmp_path, monkeypatch):
     assert script.filled(full) == empty
 
 
-def test_counts_on_the_page_are_the_counted_ones(script):
-    page = script.PAGE.read_text("utf-8")
+def test_counts_on_the_page_are_the_counted_ones():
+    page = SPEED.read_text("utf-8")
     found = work(published_shape("original"))
     counts = [int(number) for number in re.findall(r"\| (\d+) million FLOP \|", page)]
     expected = (found.lstm_token, found.first_input_token, found.encoder_word)

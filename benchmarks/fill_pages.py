@@ -1,25 +1,32 @@
-"""Put the results into the page docs/speed.md, so that it shows nothing that was not measured.
+"""Put results into the pages of docs/, so that they show nothing that was not measured.
 
-Run: python benchmarks/speed/fill_page.py
+Run: python benchmarks/fill_pages.py
 
 A line ``<!-- results: NAME -->`` is followed by the contents of benchmarks/results/NAME.txt in a
-block of its own; where there is no such file, by words that say so. A test compares page and
+block of its own; where there is no such file, by words that say so. A test compares pages and
 files.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "speed.md"
+ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-NOTHING = "*Not measured yet; `benchmarks/speed` has the script.*"
+NOTHING = "*Not measured yet; `benchmarks` has the script.*"
 MARK = re.compile(
     rf"^<!-- results: (\w+) -->\n(?:\n(?:```\n.*?^```|{re.escape(NOTHING)})\n)?",
     re.MULTILINE | re.DOTALL,
 )
+
+
+def pages() -> Iterator[Path]:
+    """The pages that show results."""
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if MARK.search(path.read_text("utf-8")):
+            yield path
 
 
 def filled(page: str) -> str:
@@ -36,7 +43,8 @@ def _block(name: str) -> str:
 
 
 def main() -> None:
-    PAGE.write_text(filled(PAGE.read_text("utf-8")), encoding="utf-8")
+    for path in pages():
+        path.write_text(filled(path.read_text("utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
