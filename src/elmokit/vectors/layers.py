@@ -52,7 +52,10 @@ class LayerChoice:
             if result is None:
                 tokens, width = halves[0].shape
                 shape = (tokens, width * len(halves))
-                result = halves[0].new_zeros(shape if self.weights else (self.count, *shape))
+                if self.weights is None:
+                    result = halves[0].new_empty(self.count, *shape)
+                else:
+                    result = halves[0].new_zeros(shape)
             if self.weights is None:
                 torch.cat(halves, dim=1, out=result[number])
             elif self.weights[number]:
