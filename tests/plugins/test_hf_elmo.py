@@ -319,6 +319,18 @@ def test_hf_texts_are_pooled_over_real_words(folder, tokenizer, tiny, pooling):
         AutoModelForSequenceClassification.from_pretrained(folder, pooling="sum")
 
 
+@pytest.mark.parametrize(
+    "kind", [AutoModel, AutoModelForTokenClassification, AutoModelForSequenceClassification]
+)
+def test_hf_layers_are_shown_as_the_call_says_and_else_the_config(folder, tokenizer, kind):
+    batch = tokenizer(TEXTS[:1], return_tensors="pt")
+    for always in (False, True):
+        model = kind.from_pretrained(folder, output_hidden_states=always).eval()
+        for wanted, shown in ((None, always), (True, True), (False, False)):
+            layers = model(**batch, output_hidden_states=wanted).hidden_states
+            assert (layers is not None) == shown
+
+
 def test_hf_classifier_has_the_usual_three_losses(folder, tokenizer):
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
 

@@ -16,9 +16,11 @@ from elmokit.errors import CheckpointError, ConfigError, DataError
 pytest.importorskip("sklearn")
 
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError, SkipTestWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 
@@ -203,6 +205,38 @@ def test_classifier_learns_and_is_pickled_by_reference():
     assert not any(tensor.numpy().tobytes() in data for tensor in weights.values())
     again = pickle.loads(data)
     np.testing.assert_array_equal(again.predict(new_texts), classifier.predict(new_texts))
+
+
+def test_classifier_gives_probabilities():
+    texts, labels = reviews(90)
+    # Sorted as numbers and as words, these stand in different orders.
+    numbers = np.array([{"good": 3, "bad": 20}[label] for label in labels])
+    numbers[::3] = 100
+    texts = [f"{text} never" if n == 100 else text for text, n in zip(texts, numbers, strict=True)]
+    settings = (*SETTINGS, "run.epochs=6")
+    classifier = ElmoClassifier("test-tiny", settings=settings, dev_share=0.2).fit(texts, numbers)
+    found = classifier.predict_proba(texts)
+    assert list(classifier.classes_) == [3, 20, 100]
+    assert found.shape == (90, 3)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    np.testing.assert_array_equal(
+        classifier.classes_[found.argmax(axis=1)], classifier.predict(texts)
+    )
+    assert classifier.score(texts, numbers) > 0.8
+    with pytest.raises(NotFittedError):
+        ElmoClassifier("test-tiny").predict_proba(TEXTS)
+
+
+def test_classifier_probabilities_serve_scikit_learn():
+    texts, labels = reviews(160)
+    plain = ElmoClassifier("none", settings=SETTINGS, dev_share=0.2)
+    found = cross_val_predict(plain, texts, labels, cv=2, method="predict_proba")
+    assert found.shape == (160, 2)
+    assert roc_auc_score(labels, found[:, 1]) > 0.9
+    calibrated = CalibratedClassifierCV(plain, cv=2).fit(texts, labels)
+    shares = calibrated.predict_proba(texts)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert np.mean(calibrated.predict(texts) == np.array(labels)) > 0.9
 
 
 def test_classifier_pickle_knows_its_model(tmp_path):

@@ -59,6 +59,37 @@ def test_train_evaluate_predict(folder, capsys):
     assert "--resume" in capsys.readouterr().err
 
 
+def test_predict_adds_probabilities(folder, capsys):
+    command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "out"]
+    assert main([*command, *FAST, "--elmo", "none"]) == 0
+    texts = ["a superb plot", "the awful movie"]
+    (folder / "new.txt").write_text("\n".join(texts), "utf-8")
+    capsys.readouterr()
+    assert main(["predict", "out", "new.txt", "--probabilities"]) == 0
+    printed = capsys.readouterr().out
+    records = [json.loads(line) for line in printed.splitlines()]
+    expected = elmokit.tasks.load("out").predict_proba(texts)
+    for record, text, row in zip(records, texts, expected, strict=True):
+        assert list(record) == ["text", "label", "probabilities"]
+        assert record["text"] == text
+        assert list(record["probabilities"]) == ["bad", "good"]
+        assert list(record["probabilities"].values()) == pytest.approx(row, abs=1e-6)
+        assert record["label"] == max(record["probabilities"], key=record["probabilities"].get)
+    for place in (["-o", "a.jsonl"], ["-o", "a.txt", "--write", "jsonl"]):
+        assert main(["predict", "out", "new.txt", "--probabilities", *place]) == 0
+        assert Path(place[1]).read_text("utf-8") == printed
+    for place in (["-o", "a.tsv"], ["--write", "tsv"]):
+        assert main(["predict", "out", "new.txt", "--probabilities", *place]) == 2
+        assert "JSON lines" in capsys.readouterr().err
+
+    command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
+    assert main([*command, *SMALL, "--epochs", "1", "--elmo", "none"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "tagger", "new.txt", "--probabilities", "-o", "b.jsonl"]) == 1
+    assert "tag: this task has no probabilities" in capsys.readouterr().err
+    assert not Path("b.jsonl").exists()
+
+
 def test_predict_streams_from_standard_input_to_standard_output(folder, capsys):
     command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
     assert main([*command, *FAST, "--elmo", "none"]) == 0
@@ -88,6 +119,40 @@ def test_train_compares(folder, capsys):
     assert "error less by" in table
     assert main([*command, *options, "--resume", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["variants"]) == ["base", "elmo"]
+
+
+def test_train_puts_several_models_side_by_side(folder, capsys):
+    elmokit.load("test-tiny").save("one")
+    golden = Path(__file__).parents[1] / "golden" / "bilm-hdf5" / "standard"
+    shutil.copytree(golden, "two")
+    several = ["--elmo", "one", "--elmo", "two"]
+    command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "--epochs", "1"]
+    assert main([*command, "-o", "out", *several, *SMALL, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert list(report["layers"]) == ["input", "input 2"]
+    assert report["elmo"]["name"] == f"{folder / 'one'} + {folder / 'two'}"
+    items = ["a superb plot", "the awful movie"]
+    (folder / "new.txt").write_text("\n".join(items), "utf-8")
+    assert main(["predict", "out", "new.txt"]) == 0
+    found = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
+    assert found == elmokit.tasks.load("out").predict(items)
+
+    shutil.move("one", "moved")
+    assert main(["predict", "out", "new.txt"]) == 1
+    assert "--elmo" in capsys.readouterr().err
+    assert main(["evaluate", "out", "dev.tsv", "--elmo", "two", "--elmo", "moved"]) == 1
+    assert "hash" in capsys.readouterr().err
+    moved = ["--elmo", "moved", "--elmo", "two"]
+    assert main(["predict", "out", "new.txt", *moved]) == 0
+    again = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
+    assert again == found
+    assert main(["evaluate", "out", "dev.tsv", *moved, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == report["dev"]
+
+    compare = ["--compare", "--seeds", "1", *moved, *SMALL, "--json"]
+    assert main([*command, "-o", "gains", *compare]) == 0
+    assert list(json.loads(capsys.readouterr().out)["variants"]) == ["base", "elmo"]
+    assert len(elmokit.tasks.load("gains/elmo-0").elmo.models) == 2
 
 
 def test_train_takes_settings_and_names_of_columns(folder, capsys):
@@ -121,6 +186,11 @@ def test_train_takes_settings_and_names_of_columns(folder, capsys):
             "--compare",
         ),
         (
+            [*TRAIN, "--elmo", "none", "--elmo", "test-tiny"],
+            2,
+            "--elmo none",
+        ),
+        (
             [*TRAIN, "--field", "text"],
             2,
             "OURS=THEIRS",
@@ -144,6 +214,8 @@ def test_examples_of_the_help_run(folder, capsys, monkeypatch):
     shutil.copy(golden / "options.json", "elmo_options.json")
     shutil.copy("dev.tsv", "test.tsv")
     shutil.copy("dev.conll", "test.conll")
+    for name in ("model-a", "model-b"):
+        shutil.copytree(golden, name)
     Path("glove.txt").write_text("the 1 0\nmovie 0 1\n", "utf-8")
     Path("new.txt").write_text("the film was great\n", "utf-8")
     for module in (train, evaluate, predict):

@@ -121,6 +121,61 @@ def test_crf_knows_legal_sequences_alone(scheme, seed):
     assert crf.loss(scores, gold, mask).item() == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
+def sum_over_legal(crf: Crf, scores: torch.Tensor, labels: list[str], scheme: str) -> torch.Tensor:
+    """The log of the sum over (T, K) scores, one legal sequence after another."""
+    totals = []
+    for path in itertools.product(range(len(labels)), repeat=len(scores)):
+        if illegal_place([labels[i] for i in path], scheme) is None:
+            own = sum(scores[place, label] for place, label in enumerate(path))
+            moves = sum(crf.transitions[a, b] for a, b in itertools.pairwise(path))
+            totals.append(own + moves + crf.start[path[0]] + crf.end[path[-1]])
+    return torch.logsumexp(torch.stack(totals), 0)
+
+
+@pytest.mark.parametrize("scheme", LABELS)
+@pytest.mark.parametrize("size", [1, 20, 100])
+def test_crf_gradients_are_those_of_the_sum_over_legal_sequences(scheme, size):
+    """However sure the scores are of what may not be."""
+    labels, lengths = LABELS[scheme], [4, 1, 0, 3]
+    generator = torch.Generator().manual_seed(size)
+    crf = randomise(constrained_crf(labels, scheme), generator)
+    scores = (size * torch.randn(4, 4, len(labels), generator=generator)).requires_grad_()
+    mask = torch.arange(4)[None, :] < torch.tensor(lengths)[:, None]
+    gold = torch.zeros(4, 4, dtype=torch.long)
+    for row, length in enumerate(lengths):
+        (path,) = crf.best(torch.randn(1, 4, len(labels), generator=generator), mask[row, None])
+        gold[row, :length] = torch.tensor(path, dtype=torch.long)
+    weights = torch.tensor([1.0, 0.5, 3.0, 2.0])
+    losses = crf.loss(scores, gold, mask)
+    (losses * weights).sum().backward()
+    found = [scores.grad, *(parameter.grad for parameter in crf.parameters())]
+
+    exact = constrained_crf(labels, scheme).double()
+    exact.load_state_dict(crf.state_dict())
+    twin = scores.detach().double().requires_grad_()
+    expected = torch.zeros(4, dtype=torch.double)
+    for row, length in enumerate(lengths):
+        if length:
+            path = gold[row, :length].tolist()
+            own = twin[row, range(length), path].sum() + exact.start[path[0]] + exact.end[path[-1]]
+            own = own + sum(exact.transitions[a, b] for a, b in itertools.pairwise(path))
+            expected[row] = sum_over_legal(exact, twin[row, :length], labels, scheme) - own
+    torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-4)
+    (expected * weights).sum().backward()
+    for one, other in zip(found, [twin, *exact.parameters()], strict=True):
+        torch.testing.assert_close(one.double(), other.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_crf_gives_numbers_whatever_the_scores():
+    crf = randomise(constrained_crf(LABELS["bioes"], "bioes"), torch.Generator().manual_seed(0))
+    scores = torch.tensor([[[0.0, 1e6, 0, 0, -1e6, 1e3]] * 3]).requires_grad_()
+    losses = crf.loss(scores, torch.tensor([[0, 2, 1]]), torch.ones(1, 3, dtype=torch.bool))
+    losses.sum().backward()
+    assert losses.isfinite().all()
+    assert scores.grad.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in crf.parameters())
+
+
 def test_crf_takes_no_part_in_empty_sequences():
     crf = random_crf(3, 0)
     scores = torch.randn(2, 2, 3)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
 from small_tasks import settings, texts
 
 import elmokit
+from elmokit.errors import CheckpointError, ConfigError
 from elmokit.tasks.embedder import Embedder
-from elmokit.tasks.inputs.elmo import ElmoLayers
+from elmokit.tasks.inputs.elmo import ElmoLayers, fingerprint
 from elmokit.tasks.inputs.store import LayerStore
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "allennlp"
 SENTENCES = [("the", "bank"), (), ("a", "river", "bank"), ("the", "bank"), ("Größe",)]
 CPU = torch.device("cpu")
 PLENTY = 10**9
@@ -52,6 +56,51 @@ def test_store_is_found_again_by_the_same_model_and_data(tmp_path, source, monke
     store.fill(ElmoLayers("test-tiny"), SENTENCES)
     assert store.holds(SENTENCES)
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def with_token_vectors(path: Path, the: float) -> elmokit.Elmo:
+    """A model whose token vectors come from a file, that of one word as given."""
+    with h5py.File(GOLDEN / "elmo_token_embeddings.hdf5") as file:
+        table = file["embedding"][()]
+    words = (GOLDEN / "vocab_test.txt").read_text("utf-8").splitlines()
+    table[words.index("the")] = the
+    with h5py.File(path, "w") as file:
+        file["embedding"] = table
+    return elmokit.load(GOLDEN, token_vectors=path, vocabulary=GOLDEN / "vocab_test.txt")
+
+
+def test_store_is_not_shared_by_models_with_other_token_vectors(tmp_path):
+    plain = elmokit.load(GOLDEN, vocabulary=GOLDEN / "vocab_test.txt")
+    one, same, other = (
+        with_token_vectors(tmp_path / f"{number}.hdf5", the)
+        for number, the in enumerate((7.0, 7.0, 8.0))
+    )
+    assert fingerprint(one) == fingerprint(same)
+    assert len({fingerprint(plain), fingerprint(one), fingerprint(other)}) == 3
+    stored = {LayerStore(tmp_path / "store", PLENTY).fill(ElmoLayers(elmo), SENTENCES)
+              for elmo in (plain, one, same, other)}  # fmt: skip
+    assert len(stored) == 3
+    store = LayerStore(tmp_path / "store", PLENTY)
+    store.fill(ElmoLayers(other), SENTENCES)
+    first = store.layers([("the", "bank")], CPU)[0]  # (T, D)
+    assert first[0].unique().tolist() == [8.0]
+
+
+def test_predictor_refers_to_a_model_with_token_vectors(tmp_path, no_pictures):
+    config = settings("classify", "run.epochs=1")
+    model = with_token_vectors(tmp_path / "vectors.hdf5", 7.0)
+    fitted = elmokit.tasks.fit(
+        "classify", texts(20), texts(9, 1), elmo=model, config=config, quiet=True
+    )
+    fitted.save(tmp_path / "predictor")
+    items = [example.tokens for example in texts(9, 2)]
+    again = elmokit.tasks.load(tmp_path / "predictor", elmo=model)
+    np.testing.assert_allclose(again.predict_proba(items), fitted.predict_proba(items), rtol=1e-5)
+    with pytest.raises(CheckpointError, match="hash"):  # the name alone says nothing of them
+        elmokit.tasks.load(tmp_path / "predictor")
+    with pytest.raises(ConfigError, match="token_vectors"):
+        fitted.save(tmp_path / "bundle", bundle=True)
+    assert not (tmp_path / "bundle" / "predictor.json").exists()
 
 
 def test_store_keeps_to_its_limit(tmp_path, source):

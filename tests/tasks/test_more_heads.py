@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from small_tasks import DATA, FILL, majority, settings
@@ -190,6 +191,23 @@ def test_predictor_comes_back_and_answers_alike_alone(task, tmp_path):
     (tmp_path / "one" / "weights.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError):
         elmokit.tasks.load(tmp_path / "one")
+
+
+@pytest.mark.parametrize("task", ["pair", "relation", "coref"])
+def test_probabilities_stand_in_the_order_of_the_labels(task):
+    train, dev = data_of(task)
+    predictor = fit(task, train, dev, "run.epochs=2", elmo=None)
+    found = predictor.predict_proba(dev)
+    labels = ("A", "B", "neither") if task == "coref" else tuple(predictor.facts.learned["labels"])
+    assert predictor.labels == labels
+    assert found.shape == (len(dev), len(labels))
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    assert [labels[number] for number in found.argmax(axis=1)] == predictor.predict(dev)
+    with torch.no_grad():
+        scores = predictor.model.head._scores(predictor.model.batch(dev)).numpy()
+    np.testing.assert_allclose(np.exp(scores) / np.exp(scores).sum(1)[:, None], found, rtol=1e-4)
+    alone = np.concatenate([predictor.predict_proba([example]) for example in dev])
+    np.testing.assert_allclose(alone, found, rtol=1e-4, atol=1e-6)
 
 
 def test_pair_with_an_empty_text_has_an_answer():

@@ -17,6 +17,7 @@ from elmokit.tasks.inputs.elmo import fingerprint
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 NEW = [("a", "superb", "plot"), ("this", "movie", "was", "awful"), ("the",), ("unseen", "words")]
 
 
@@ -83,6 +84,28 @@ def test_predictor_answers_alike_alone_and_in_a_batch(folder):
         torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-5)
 
 
+def test_predictor_gives_probabilities(folder):
+    predictor = elmokit.tasks.load(folder)
+    found = predictor.predict_proba(NEW)
+    assert found.shape == (len(NEW), 2)
+    assert [predictor.labels[number] for number in found.argmax(axis=1)] == predictor.predict(NEW)
+    torch.testing.assert_close(
+        torch.from_numpy(found).float(), scores(predictor).softmax(dim=1), rtol=1e-5, atol=1e-6
+    )
+    one = predictor.predict_proba("a superb plot")
+    torch.testing.assert_close(one, found[0], rtol=1e-5, atol=1e-6)
+    assert predictor.predict_proba([]).shape == (0, 2)
+
+
+def test_tasks_without_classes_have_no_probabilities():
+    data = sentences(12)
+    config = settings("tag", "run.epochs=1")
+    tagger = elmokit.tasks.fit("tag", data, data, elmo=None, config=config, quiet=True)
+    for ask in (lambda: tagger.predict_proba([["Anna"]]), lambda: tagger.labels):
+        with pytest.raises(ConfigError, match="tag: this task has no probabilities of classes"):
+            ask()
+
+
 def test_predictor_streams_in_order(folder):
     predictor = elmokit.tasks.load(folder)
     many = [tokens[: 1 + i % 3] for i in range(40) for tokens in NEW]
@@ -98,6 +121,53 @@ def test_bundled_predictor_needs_nothing_else(folder, files, tmp_path):
     facts = json.loads((tmp_path / "moved" / "predictor.json").read_text("utf-8"))
     assert str(files) not in json.dumps(facts)
     assert torch.equal(scores(elmokit.tasks.load(tmp_path / "moved")), scores(one))
+
+
+@pytest.mark.parametrize("fine_tune", [False, True], ids=["frozen", "fine-tuned"])
+@pytest.mark.parametrize("count", [1, 2], ids=["one", "two"])
+def test_predictor_takes_along_what_is_in_memory_alone(tmp_path, monkeypatch, fine_tune, count):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "models").mkdir()
+    shutil.copytree(GOLDEN / "bilm-hdf5" / "standard", tmp_path / "models" / "gone")
+    gone = elmokit.load(tmp_path / "models" / "gone")
+    if not fine_tune:
+        shutil.rmtree(tmp_path / "models" / "gone")
+    static = elmokit.WordVectors.from_dict({"superb": [1.0, 0.0], "awful": [0.0, 1.0]})
+    config = settings("classify", "run.epochs=1", f"fine_tune.on={str(fine_tune).lower()}")
+    fitted = elmokit.tasks.fit(
+        "classify", texts(30), texts(9, seed=1), elmo=[gone, "test-tiny"][:count], static=static,
+        config=config, quiet=True,
+    )  # fmt: skip
+    assert list(tmp_path.iterdir()) == [tmp_path / "models"]  # where it was trained is gone
+    fitted.save(tmp_path / "predictor")
+    facts = json.loads((tmp_path / "predictor" / "predictor.json").read_text("utf-8"))
+    assert facts["elmo"]["bundled"]
+    assert facts["static"]["bundled"]
+    shutil.rmtree(tmp_path / "models")
+    again = elmokit.tasks.load(shutil.move(tmp_path / "predictor", tmp_path / "moved"))
+    torch.testing.assert_close(scores(again), scores(fitted), rtol=1e-5, atol=1e-6)
+    again.save(tmp_path / "copy")
+    shutil.rmtree(tmp_path / "moved")
+    assert torch.equal(scores(elmokit.tasks.load(tmp_path / "copy")), scores(again))
+
+
+@pytest.mark.parametrize(
+    "source", ["test-tiny", "bilm-hdf5/standard", "tf-checkpoint/standard/model.ckpt-12"]
+)
+def test_predictor_refers_to_what_others_find(tmp_path, monkeypatch, source):
+    monkeypatch.chdir(GOLDEN)
+    config = settings("classify", "run.epochs=1")
+    fitted = elmokit.tasks.fit(
+        "classify", texts(30), texts(9, seed=1), elmo=source, config=config, quiet=True
+    )
+    fitted.save(tmp_path / "predictor")
+    assert not (tmp_path / "predictor" / "elmo").exists()
+    monkeypatch.chdir(tmp_path)  # names of files do not depend on where one stands
+    again = elmokit.tasks.load("predictor")
+    again.save("bundle", bundle=True)
+    for other in (again, elmokit.tasks.load("bundle")):
+        torch.testing.assert_close(scores(other), scores(fitted), rtol=1e-5, atol=1e-6)
 
 
 def test_moved_model_is_found_where_the_user_says(folder, files, tmp_path):
@@ -169,13 +239,18 @@ def test_unlabelled_data_cannot_be_judged(folder):
         elmokit.tasks.load(folder).evaluate([TextExample(("a",))])
 
 
-def test_fingerprint_is_of_what_decides_vectors(files):
+def test_fingerprint_is_of_what_decides_vectors(files, tmp_path):
     elmo = elmokit.load(files / "model")
     same = elmokit.load(files / "model", tokenizer="chars", softmax=False)
     assert fingerprint(elmo) == fingerprint(same)
-    assert fingerprint(elmo) != fingerprint(
-        elmokit.load(Path(__file__).parents[1] / "golden/allennlp")
-    )
+    assert fingerprint(elmo) == fingerprint(elmokit.load(GOLDEN / "allennlp"))  # in other files
+    assert fingerprint(elmo) != fingerprint(elmokit.load(GOLDEN / "bilm-hdf5" / "standard"))
+    shutil.copytree(files / "model", tmp_path / "clipped")
+    path = tmp_path / "clipped" / "config.json"
+    facts = json.loads(path.read_text("utf-8"))
+    facts["config"]["lstm"]["cell_clip"] = 2.0
+    path.write_text(json.dumps(facts), "utf-8")
+    assert fingerprint(elmo) != fingerprint(elmokit.load(tmp_path / "clipped"))
 
 
 def test_tagger_comes_back(tmp_path):

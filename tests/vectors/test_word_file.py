@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -70,6 +71,22 @@ def test_any_words_come_back_with_their_vectors(tmp_path_factory, two_models, wo
     kept, vectors = other._first.cache.kept()
     assert set(kept) >= set(words)
     assert vectors.shape == (len(kept), elmo.config.lstm.width)
+
+
+def test_given_token_vectors_are_not_replaced_by_those_of_a_file(tmp_path):
+    first = load()
+    first.encode([["the", "zyzzyva"]])
+    first.save_words(tmp_path / "words.safetensors")
+    table = np.full((458, first.config.lstm.width), 7.0, dtype=np.float32)
+    with h5py.File(tmp_path / "vectors.hdf5", "w") as file:
+        file["embedding"] = table
+    vocabulary = GOLDEN / "allennlp" / "vocab_test.txt"
+    second = load(token_vectors=tmp_path / "vectors.hdf5", vocabulary=vocabulary)
+    want = second.encode([["the", "zyzzyva"]], layers=0)[0]
+    assert second.load_words(tmp_path / "words.safetensors") > 0
+    found = second.encode([["the", "zyzzyva"]], layers=0)[0]
+    np.testing.assert_array_equal(found[0], np.full(second.dim, 7.0))
+    np.testing.assert_allclose(found, want, atol=1e-6)
 
 
 def test_cache_without_words_is_a_file_too(tmp_path):

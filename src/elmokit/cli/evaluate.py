@@ -22,7 +22,7 @@ def evaluate(  # noqa: D417 - options that verbs share bring their own help
     /,
     *,
     format: FileFormat = None,
-    elmo: MovedElmo = None,
+    elmo: MovedElmo = (),
     static: MovedStatic = None,
     device: Device = "cpu",
     as_json: Json = False,
@@ -35,7 +35,7 @@ def evaluate(  # noqa: D417 - options that verbs share bring their own help
     from elmokit.tasks.predictor import Predictor
     from elmokit.tasks.report import label_table, numbers
 
-    loaded = Predictor.load(predictor, elmo=elmo, static=static, device=device)
+    loaded = Predictor.load(predictor, elmo=elmo or None, static=static, device=device)
     scores = loaded.evaluate(data, format=format)
     if as_json:
         print(json.dumps(scores, indent=2, ensure_ascii=False))

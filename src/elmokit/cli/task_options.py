@@ -17,8 +17,13 @@ StaticFile = Annotated[
     Path | None, Parameter(help="Static word vectors: a file of GloVe, word2vec or fastText.")
 ]
 MovedElmo = Annotated[
-    str | None,
-    Parameter(name="--elmo", help="Where the predictor's model is, if it was moved."),
+    tuple[str, ...],
+    Parameter(
+        name="--elmo",
+        consume_multiple=False,
+        help="Where the predictor's model is, if it was moved; all of them, in their order, for a "
+        "predictor that reads several.",
+    ),
 ]
 MovedStatic = Annotated[
     Path | None,

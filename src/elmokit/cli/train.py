@@ -15,6 +15,7 @@ EXAMPLES = (
     "elmokit train classify --train train.tsv --dev dev.tsv -o my-classifier",
     "elmokit train tag --train train.conll --dev dev.conll -o my-tagger --elmo elmo_weights.hdf5",
     "elmokit train tag --train train.conll --dev dev.conll -o plain --elmo none --epochs 5",
+    "elmokit train tag --train train.conll --dev dev.conll -o both --elmo model-a --elmo model-b",
     "elmokit train classify --train train.tsv --dev dev.tsv -o gains --compare --static glove.txt",
 )
 
@@ -27,7 +28,7 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     dev: Path,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     test: Path | None = None,
-    elmo: str | None = None,
+    elmo: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     static: StaticFile = None,
     config: Path | None = None,
     changes: Set = (),
@@ -53,7 +54,8 @@ def train(  # noqa: D417 - options that verbs share bring their own help
         dev: Labelled examples to judge by while learning.
         output: Folder for the predictor, its report and pictures.
         test: Labelled examples on which the result is judged at the end.
-        elmo: The model: folder, weights file, archive, embedded name or hf:OWNER/NAME; none to
+        elmo: The model: folder, weights file, archive, embedded name or hf:OWNER/NAME, or the
+            folder of another encoder; several, one after another, are put side by side; none to
             train without ELMo. The embedded model when left out.
         config: TOML file with settings that replace the task's own.
         epochs: The most passes over the training data.
@@ -83,7 +85,9 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     }
     given = [f"{name}={value}" for name, value in short.items() if value is not None]
     settings = task_settings(task, config, [*changes, *given])
-    source = None if elmo == "none" else elmo or DEFAULT_MODEL
+    if "none" in elmo and len(elmo) > 1:
+        raise UsageError("--elmo none trains without ELMo: leave the other models out.")
+    source = None if "none" in elmo else elmo or DEFAULT_MODEL
     names = field_names(fields)
     if compare:
         if source is None:

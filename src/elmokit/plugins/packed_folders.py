@@ -42,10 +42,10 @@ def unpacked_folder(files: Mapping[str, bytes]) -> Iterator[Path]:
         yield folder
 
 
-def pack_predictor(predictor: Predictor, *, bundle: bool = False) -> dict[str, bytes]:
-    """A predictor's files; its biLM is among them if asked for, or if it lies nowhere else."""
+def pack_predictor(predictor: Predictor) -> dict[str, bytes]:
+    """A predictor's files; its biLM is among them if it lies nowhere else."""
     with packing_folder() as folder:
-        predictor.save(folder, bundle=bundle or homeless(predictor))
+        predictor.save(folder)
         return pack_folder(folder)
 
 
@@ -53,9 +53,3 @@ def unpack_predictor(files: Mapping[str, bytes]) -> Predictor:
     """The predictor of such files."""
     with unpacked_folder(files) as folder:
         return Predictor.load(folder)
-
-
-def homeless(predictor: Predictor) -> bool:
-    """Whether the biLM's folder is gone: a fine-tuned one lives in memory alone."""
-    place = Path(predictor.elmo.name) if predictor.elmo is not None else None
-    return place is not None and place.is_absolute() and not place.exists()

@@ -243,6 +243,13 @@ class ElmoClassifier(ClassifierMixin, TaskEstimator):  # type: ignore[misc]
         found: NDArray[Any] = self.classes_[[numbers[answer] for answer in answers]]
         return found
 
+    def predict_proba(self, X: Iterable[Sentence]) -> NDArray[np.float64]:  # noqa: N803
+        """Probabilities of the classes, (texts, classes), in the order of ``classes_``."""
+        check_is_fitted(self)
+        found = self.predictor_.predict_proba(_sentences(X))
+        columns = {label: column for column, label in enumerate(self.predictor_.labels)}
+        return found[:, [columns[str(name)] for name in self.classes_]]
+
     def _example(self, tokens: Tokens, label: str) -> TextExample:
         return TextExample(tokens, label)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,51 @@ FACTS_FILE = "elmokit.json"
 MODEL_FOLDER = "model"
 
 
-class ElmoPipe(Pipe):
+class DocPipe(Pipe):
+    """What elmokit's components share: docs are read in batches, and bytes are a packed folder."""
+
+    name: str
+
+    def __call__(self, doc: Doc) -> Doc:
+        """Complete one doc."""
+        return next(self.pipe([doc]))
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
+        """Complete docs, the sentences of `batch_size` docs run together."""
+        handle = self.get_error_handler()
+        for batch in minibatch(stream, size=batch_size):  # type: ignore[no-untyped-call]
+            docs = list(batch)
+            try:
+                self._complete(docs)
+                yield from docs
+            except Exception as error:
+                handle(self.name, self, docs, error)
+
+    def _complete(self, docs: Sequence[Doc]) -> None:
+        raise NotImplementedError
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """What `to_disk` writes, as bytes."""
+        with packing_folder() as folder:
+            self.to_disk(folder)
+            data: bytes = srsly.msgpack_dumps(pack_folder(folder))
+        return data
+
+    def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> Self:
+        """Read what `to_bytes` gave."""
+        with unpacked_folder(srsly.msgpack_loads(data)) as folder:
+            return self.from_disk(folder)
+
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """Write what the config, which spaCy stores itself, does not say."""
+        raise NotImplementedError
+
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
+        """Read what `to_disk` wrote."""
+        raise NotImplementedError
+
+
+class ElmoPipe(DocPipe):
     """Sets ``doc.tensor``, one row a token, and the hooks by which vectors are asked for.
 
     The sentences of a doc are read apart if they are marked; else the doc is read as one. White
@@ -93,22 +137,8 @@ class ElmoPipe(Pipe):
             self._elmo = elmo
         return self._elmo
 
-    def __call__(self, doc: Doc) -> Doc:
-        """Give one doc its vectors."""
-        return next(self.pipe([doc]))
-
-    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """Give docs their vectors, the sentences of `batch_size` docs run together."""
-        handle = self.get_error_handler()
-        for batch in minibatch(stream, size=batch_size):  # type: ignore[no-untyped-call]
-            docs = list(batch)
-            try:
-                self._set_vectors(docs)
-                yield from docs
-            except Exception as error:
-                handle(self.name, self, docs, error)
-
-    def _set_vectors(self, docs: Sequence[Doc]) -> None:
+    def _complete(self, docs: Sequence[Doc]) -> None:
+        """Give docs their vectors."""
         elmo = self.elmo
         pieces = [piece for doc in docs for piece in read_apart(doc)]
         tokens = [
@@ -130,10 +160,8 @@ class ElmoPipe(Pipe):
         for doc in docs:
             attach_hooks(doc)
 
-    # Storing. spaCy stores the config itself.
-
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
-        """Write what the config does not say: the model's hash, or the model."""
+        """Write the model's hash, or the model."""
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
         with whole_file(path / FACTS_FILE) as temporary:
@@ -141,7 +169,7 @@ class ElmoPipe(Pipe):
         if self.bundle:
             self.elmo.save(path / MODEL_FOLDER)
 
-    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> ElmoPipe:
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
         """Read what `to_disk` wrote; a model that is referred to is loaded when it is needed."""
         path = Path(path)
         self._fingerprint = read_json(path / FACTS_FILE).get("fingerprint")
@@ -149,18 +177,6 @@ class ElmoPipe(Pipe):
         if (path / MODEL_FOLDER).is_dir():
             self._elmo = load(path / MODEL_FOLDER, tokenizer=self.tokenizer, device=self.device)
         return self
-
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """What `to_disk` writes, as bytes."""
-        with packing_folder() as folder:
-            self.to_disk(folder)
-            data: bytes = srsly.msgpack_dumps(pack_folder(folder))
-        return data
-
-    def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> ElmoPipe:
-        """Read what `to_bytes` gave."""
-        with unpacked_folder(srsly.msgpack_loads(data)) as folder:
-            return self.from_disk(folder)
 
     def __reduce__(self) -> Any:
         settings = (self.layers, self.tokenizer, self.batch_tokens, self.device, self.bundle)

@@ -5,27 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from elmokit.errors import ConfigError, MissingExtraError
-from elmokit.plugins.packed_folders import homeless, pack_predictor, unpack_predictor
-from elmokit.plugins.spacy_elmo import read_apart, words
+from elmokit.plugins.spacy_elmo import DocPipe, read_apart, words
 from elmokit.tasks.predictor import FACTS_FILE, Predictor
 from elmokit.tasks.tag_schemes import split_tag, tags_to_spans
 
 try:
-    import srsly
-    from spacy.pipeline import Pipe
     from spacy.scorer import get_ner_prf
     from spacy.tokens import Doc, Span
-    from spacy.util import minibatch
 except ImportError as error:
     raise MissingExtraError("spacy", "spacy", "elmokit.plugins.spacy_ner") from error
 
 
-class ElmoNer(Pipe):
+class ElmoNer(DocPipe):
     """Finds the entities that a predictor of the task `tag` was trained to find.
 
     Entities that a component before it has set stay; what overlaps them is left out.
@@ -64,22 +60,8 @@ class ElmoNer(Pipe):
         tags = self.predictor.facts.learned["labels"]
         return tuple(sorted({kind for tag in tags if (kind := split_tag(tag)[1])}))
 
-    def __call__(self, doc: Doc) -> Doc:
-        """Set one doc's entities."""
-        return next(self.pipe([doc]))
-
-    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """Set the entities of docs, the sentences of `batch_size` docs run together."""
-        handle = self.get_error_handler()
-        for batch in minibatch(stream, size=batch_size):  # type: ignore[no-untyped-call]
-            docs = list(batch)
-            try:
-                self._set_entities(docs)
-                yield from docs
-            except Exception as error:
-                handle(self.name, self, docs, error)
-
-    def _set_entities(self, docs: Sequence[Doc]) -> None:
+    def _complete(self, docs: Sequence[Doc]) -> None:
+        """Set the entities of docs."""
         pieces = [(doc, piece) for doc in docs for piece in read_apart(doc)]
         tags = self.predictor.predict([words(piece) for _, piece in pieces])
         found: dict[int, list[Span]] = {id(doc): list(doc.ents) for doc in docs}
@@ -101,25 +83,13 @@ class ElmoNer(Pipe):
             )
         return predictor
 
-    # Storing. spaCy stores the config itself.
-
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """Write the tagger."""
-        self.predictor.save(path, bundle=self.bundle or homeless(self.predictor))
+        self.predictor.save(path, bundle=self.bundle)
 
-    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> ElmoNer:
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
         """Read the tagger."""
         self._predictor = self._checked(Predictor.load(path, device=self.device))
-        return self
-
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """What `to_disk` writes, as bytes."""
-        data: bytes = srsly.msgpack_dumps(pack_predictor(self.predictor, bundle=self.bundle))
-        return data
-
-    def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> ElmoNer:
-        """Read what `to_bytes` gave."""
-        self._predictor = self._checked(unpack_predictor(srsly.msgpack_loads(data))).to(self.device)
         return self
 
     def __reduce__(self) -> Any:

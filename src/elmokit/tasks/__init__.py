@@ -1,10 +1,10 @@
 """Stage 5: vectors → answers.
 
 The data's way: readers turn files into examples; inputs turn tokens into vectors, and embedder puts
-them side by side; heads holds one module a task (how to add one stands there), built from encoder
-and crf; scores compare answers with the truth. model joins inputs and head, work is what the one
-training loop drives, fitting trains, predictor answers and is saved, report says how it went,
-comparison does it with and without ELMo.
+them side by side; heads holds one module a task (how to add one stands there), built from encoder,
+classes and crf; scores compare answers with the truth. model joins inputs and head, work is what
+the one training loop drives, fitting trains, predictor answers and is saved, report says how it
+went, comparison does it with and without ELMo.
 """
 
 from __future__ import annotations

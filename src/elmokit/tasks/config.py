@@ -138,6 +138,21 @@ class ClassLossConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClassHeadConfig:
+    """From one vector an example to one of several classes."""
+
+    hidden: int = 128
+    """Width of the dense layer before the classes; 0: none."""
+    dropout: float = 0.3
+    """Before the classes."""
+    loss: ClassLossConfig = field(default_factory=ClassLossConfig)
+
+    def __post_init__(self) -> None:
+        check_not_negative(self, "hidden", "dropout")
+        check(self.dropout < 1, self, "dropout", "give a share below one")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskConfig:
     """The settings that all tasks share."""
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 FORBIDDEN = -1e4
 """Score of what may not be: no probability is left of it in float32, and gradients stay numbers."""
+_LEAST = -300.0
+"""Log of the least factor: what is forbidden is left with it, so that no sum is zero."""
 
 
 class Crf(nn.Module):
@@ -76,14 +81,11 @@ class Crf(nn.Module):
 
     def _partition(self, scores: Tensor, mask: Tensor) -> Tensor:
         """Log of the sum over all sequences, (B,)."""
-        transitions, start, end = self._tables()
-        total = start + scores[:, 0]  # (B, K): all sequences that end in a label here
-        for place in range(1, scores.shape[1]):
-            moved = total[:, :, None] + transitions[None]  # (B, K, K)
-            step = torch.logsumexp(moved, dim=1) + scores[:, place]
-            total = torch.where(mask[:, place, None], step, total)
-        whole = torch.logsumexp(total + end, dim=1)
-        return torch.where(mask[:, 0], whole, torch.zeros_like(whole))
+        given: Iterable[Tensor] = (scores, *self._tables(), mask)
+        if scores.device.type == "mps":  # which has no double precision
+            given = (part.cpu() for part in given)
+        total: Tensor = _Partition.apply(*given)  # type: ignore[no-untyped-call]
+        return total.to(scores.device)
 
     @torch.no_grad()
     def best(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
@@ -110,3 +112,71 @@ class Crf(nn.Module):
             path.append(label)
         found = torch.stack(path[::-1], dim=1).tolist()  # (B, T)
         return [row[:length] for row, length in zip(found, mask.sum(dim=1).tolist(), strict=True)]
+
+
+class _Partition(torch.autograd.Function):
+    """Log of the sum over all sequences, and its gradients by the forward-backward algorithm.
+
+    The ways from both ends are independent, so one loop goes them side by side, with one matrix
+    product a place. What is summed are probabilities themselves, scaled to one at every place and
+    in double precision; no sum is below the least factor, because the highest is one.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, transitions: Tensor, start: Tensor, end: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Log of the sum for each row: (B, T, K), (K, K), (K,), (K,) and (B, T) to (B,)."""
+        # From each row's own end: the backward way has no more to do with padding than the other.
+        last = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
+        places = (last - torch.arange(mask.shape[1], device=mask.device)).clamp(min=0)
+        turned = places[:, :, None].expand(scores.shape)  # (B, T, K)
+        own, own_top = _weights(scores, dim=2)  # (B, T, K), (B, T, 1)
+        ways = torch.stack([own, own.gather(1, turned)])  # (2, B, T, K)
+        both = ways.permute(2, 0, 1, 3).contiguous()  # (T, 2, B, K)
+        move, move_top = _weights(transitions.reshape(1, -1), dim=1)
+        move = move.view_as(transitions)
+        edges, edge_top = _weights(torch.stack([start, end]), dim=1)  # (2, K), (2, 1)
+
+        moves = torch.stack([move, move.T])  # (2, K, K)
+        before, after = torch.empty_like(both), torch.empty_like(both)
+        sums = both.new_empty(*both.shape[:3], 1)
+        before[0] = edges[:, None, :]
+        previous: Tensor | None = None
+        for here, reached, there, total in zip(both, before, after, sums, strict=True):
+            if previous is not None:
+                torch.bmm(previous, moves, out=reached)  # (2, B, K)
+            torch.mul(reached, here, out=there)
+            torch.sum(there, dim=2, keepdim=True, out=total)
+            previous = there.div_(total)
+        forward = after[:, 0].transpose(0, 1)  # (B, T, K): up to a place, the place included
+        onward, behind = (t[:, 1].transpose(0, 1).gather(1, turned) for t in (after, before))
+
+        through = (forward * behind).sum(dim=2, keepdim=True)  # (B, T, 1): all sequences, scaled
+        shares = (forward / through).masked_fill(~mask[:, :, None], 0.0)
+        ctx.save_for_backward(shares * behind, shares, onward, move, mask, last)
+        ctx.kind = scores.dtype
+        logs = (sums[:, 0].transpose(0, 1).log() + own_top).squeeze(2)  # (B, T)
+        whole = (logs * mask).sum(dim=1) + last.squeeze(1) * move_top.squeeze() + edge_top.sum()
+        whole += through.squeeze(2).gather(1, last.clamp(min=0)).log().squeeze(1)
+        return whole.masked_fill(~mask[:, 0], 0.0).to(scores.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Probabilities of labels at places, and of pairs of neighbours."""
+        probable, shares, onward, move, mask, last = ctx.saved_tensors
+        (gradient,) = gradients
+        weights = gradient.double()[:, None, None]  # (B, 1, 1)
+        labels = probable * weights  # (B, T, K)
+        pairs = shares[:, :-1] * (mask[:, 1:, None] * weights)
+        neighbours = pairs.flatten(0, 1).T @ onward[:, 1:].flatten(0, 1) * move  # (K, K)
+        at = last.clamp(min=0)[:, :, None].expand(-1, -1, labels.shape[2])
+        found = labels, neighbours, labels[:, 0].sum(dim=0), labels.gather(1, at).sum(dim=(0, 1))
+        return *(part.to(ctx.kind) for part in found), None
+
+
+def _weights(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Scores as factors, the highest of which is one, and what the logarithm of that was."""
+    exact = scores.double()
+    top = exact.amax(dim=dim, keepdim=True)
+    return (exact - top).clamp(min=_LEAST).exp(), top

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
+from elmokit.tasks.classes import ClassHead
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.embedder import Embedder
 from elmokit.tasks.task import Batch, Task
@@ -55,13 +58,37 @@ class TaskModel(nn.Module):
 
     def annotate(self, examples: Iterable[Any]) -> Iterator[Any]:
         """Examples with answers filled in: a stream in order, memory bounded."""
+        return self._run(examples, self.head.predict)
 
+    def with_probabilities(
+        self, examples: Iterable[Any]
+    ) -> Iterator[tuple[Any, NDArray[np.float64]]]:
+        """The same, and the probabilities of all classes (K,) with each."""
+        return self._run(examples, self.class_head.with_probabilities)
+
+    @property
+    def class_head(self) -> ClassHead[Any]:
+        """The head, if it chooses one of several classes.
+
+        Raises:
+            ConfigError: It does not.
+        """
+        if not isinstance(self.head, ClassHead):
+            raise ConfigError(
+                f"{self.task.name}: this task has no probabilities of classes; classify, pair, "
+                "relation and coref have them"
+            )
+        return self.head
+
+    def _run(
+        self, examples: Iterable[Any], answer: Callable[[Batch[Any]], list[Any]]
+    ) -> Iterator[Any]:
         def run(batch: list[Any]) -> list[Any]:
             self.eval()
             with torch.no_grad():
                 vectors = self.batch(batch)
                 with self._mixed_precision():
-                    return self.head.predict(vectors)
+                    return answer(vectors)
 
         return run_in_batches(examples, self.length, run, PREDICT_TOKENS)
 

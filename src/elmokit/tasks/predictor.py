@@ -6,8 +6,10 @@ A predictor's folder holds
 |---|---|
 | ``predictor.json`` | format and version, the task, settings, what the data decided, references |
 | ``weights.safetensors`` | head, mixes and learned inputs |
-| ``elmo/`` | the biLM itself, if it was fine-tuned or asked for; else a reference (name and hash) |
-| ``static.bin`` | static vectors, if they were asked for; else a reference |
+| ``elmo/`` | the biLM itself, if it is in memory alone (fine-tuned, say) or was asked for |
+| ``static.bin`` | static vectors, likewise |
+
+What the folder does not hold it refers to by name and hash.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from elmokit import __version__
 from elmokit.checkpoints.json_files import read_json
@@ -85,8 +89,8 @@ class Predictor:
         self.task = get_task(facts.task)
         self.elmo = elmo
         self.static = static
-        # Models that are nowhere but with this predictor, and go where it goes.
-        self._owns_elmo = facts.config.fine_tune.on
+        # Models that came in this predictor's folder, and go where it goes.
+        self._owns_elmo = False
         self._owns_static = False
         table = static.table if static is not None else None
         embedder = Embedder(facts.config, facts.words, elmo, table)
@@ -109,9 +113,38 @@ class Predictor:
         answers = [self.task.answer(found) for found in self.annotate([items] if single else items)]
         return answers[0] if single else answers
 
+    def predict_proba(self, items: Any) -> NDArray[np.float64]:
+        """Probabilities of all classes, for a task that chooses one of several.
+
+        Args:
+            items: As for `predict`.
+
+        Returns:
+            (N, K): a row an item, in the order of `labels`; (K,) for one text.
+
+        Raises:
+            ConfigError: The task chooses no class.
+        """
+        single = isinstance(items, str)
+        rows = [row for _, row in self.with_probabilities([items] if single else items)]
+        found = np.stack(rows) if rows else np.zeros((0, len(self.labels)))
+        return found[0] if single else found
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes, for a task that chooses one of several; in the order of `predict_proba`."""
+        return self.model.class_head.labels
+
     def annotate(self, items: Iterable[Any]) -> Iterator[Any]:
         """Examples with answers filled in, from a stream of what `predict` takes; in order."""
-        return self.model.annotate(self.task.example(item, self.tokenize) for item in items)
+        return self.model.annotate(self._examples(items))
+
+    def with_probabilities(self, items: Iterable[Any]) -> Iterator[tuple[Any, NDArray[np.float64]]]:
+        """The same stream as `annotate`, each example with its row of `predict_proba`."""
+        return self.model.with_probabilities(self._examples(items))
+
+    def _examples(self, items: Iterable[Any]) -> Iterator[Any]:
+        return (self.task.example(item, self.tokenize) for item in items)
 
     def evaluate(
         self, data: str | Path | Sequence[Any], *, format: str | None = None
@@ -166,8 +199,8 @@ class Predictor:
         Args:
             folder: Where to; files of an earlier predictor are replaced.
             bundle: Put the biLM and the static vectors into the folder, so that it needs nothing
-                else. A biLM that was fine-tuned, or came in this predictor's folder, is always
-                put there.
+                else. What came in this predictor's folder, or is in memory alone (a biLM that was
+                fine-tuned, one whose folder is gone, vectors without a file), is always put there.
         """
         from safetensors.torch import save_file
 
@@ -176,11 +209,12 @@ class Predictor:
             raise ConfigError(f"{folder}: this is a file. Give a folder for the predictor")
         folder.mkdir(parents=True, exist_ok=True)
         elmo = reference_to(self.elmo)
-        if self.elmo is not None and (bundle or self._owns_elmo):
+        if self.elmo is not None and (bundle or self._owns_elmo or not self.elmo.lasts):
             self.elmo.save(folder / ELMO_FOLDER)
             elmo = {**elmo, "name": ELMO_FOLDER, "bundled": True}
         static = reference_to(self.static)
-        if self.static is not None and (bundle or self._owns_static):
+        own = bundle or self._owns_static
+        if self.static is not None and (own or not self.static.lasts):
             self.static.table.save(folder / STATIC_FILE)
             bundled = StaticVectors(folder / STATIC_FILE)
             static = {**reference_to(bundled), "name": STATIC_FILE, "bundled": True}

@@ -125,6 +125,11 @@ class Elmo:
         """Where the model runs."""
         return self.bilm.device
 
+    @property
+    def token_vectors(self) -> tuple[list[str], Tensor]:
+        """Words whose token vectors `use_token_vectors` has set, none by default; (n, P)."""
+        return self._first.cache.fixed
+
     def to(self, device: str | torch.device) -> Elmo:
         """Move the model; caches and carried state start anew."""
         self.bilm.to(check_device(device, self.bilm.precision))
@@ -281,12 +286,11 @@ class Elmo:
         """Take token vectors of the vocabulary's words from a file instead of the CNN."""
         if self.vocabulary is None:
             raise CheckpointError(f"{path}: give the vocabulary that its rows belong to")
+        words = self.vocabulary.words
         table = bilm_hdf5.read_token_vectors(path, self.config.lstm.width)
-        if len(table) != len(self.vocabulary):
-            raise CheckpointError(
-                f"{path}: {len(table)} token vectors for {len(self.vocabulary)} words"
-            )
-        self._first.cache.fix(self.vocabulary.words, torch.from_numpy(table).to(self.device))
+        if len(table) != len(words):
+            raise CheckpointError(f"{path}: {len(table)} token vectors for {len(words)} words")
+        self._first.cache.fix(words, torch.from_numpy(table).to(self.device))
 
     def save_words(self, path: str | Path) -> None:
         """Write the token vectors of all words kept so far; see `load_words`."""

@@ -72,6 +72,13 @@ class WordCache:
             self._fixed_table = vectors
             self.clear()
 
+    @property
+    def fixed(self) -> tuple[list[str], Tensor]:
+        """The words that `fix` has given vectors, and these (n, P); none at first."""
+        with self._lock:
+            table = torch.empty(0, 0) if self._fixed_table is None else self._fixed_table
+            return list(self._fixed), table
+
     def clear(self) -> None:
         """Forget the words kept so far."""
         with self._lock:
@@ -114,7 +121,8 @@ class WordCache:
     def keep(self, words: Sequence[str], vectors: Tensor) -> int:
         """Take over words that another cache has kept; returns how many words are kept now."""
         with self._alone():
-            new = [i for i, word in enumerate(words) if word not in self._rows]
+            known = self._rows.keys() | self._fixed.keys()
+            new = [i for i, word in enumerate(words) if word not in known]
             new = new[max(0, len(new) - self.capacity) :]  # the most recently used
             if new:
                 self._keep([words[i] for i in new], vectors[new])

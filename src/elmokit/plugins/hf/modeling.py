@@ -48,6 +48,11 @@ class ElmoPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
         elif not isinstance(module, nn.Linear):  # the heads'
             initialise(module, self.config.sizes())
 
+    def _shown(self, layers: list[Tensor], wanted: bool | None) -> tuple[Tensor, ...] | None:
+        """All layers, if they are wanted; the config decides where a call does not."""
+        asked = self.config.output_hidden_states if wanted is None else wanted
+        return tuple(layers) if asked else None
+
 
 class ElmoModel(ElmoPreTrainedModel):
     """The biLM. ``last_hidden_state`` is its top layer, ``hidden_states`` are all L + 1 layers.
@@ -84,12 +89,9 @@ class ElmoModel(ElmoPreTrainedModel):
             output_hidden_states: Give all layers.
             return_dict: False gives a plain tuple.
         """
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
         layers = self.all_layers(input_ids, attention_mask, characters, words)
         return BaseModelOutput(
-            last_hidden_state=layers[-1],
-            hidden_states=tuple(layers) if output_hidden_states else None,
+            last_hidden_state=layers[-1], hidden_states=self._shown(layers, output_hidden_states)
         )
 
     def all_layers(
@@ -181,8 +183,8 @@ class ElmoModel(ElmoPreTrainedModel):
         return self
 
 
-class ElmoForTokenClassification(ElmoPreTrainedModel):
-    """A class for each token: a learned mix of the layers, then one matrix.
+class ElmoClassifier(ElmoPreTrainedModel):
+    """What models with classes have: the biLM, a learned mix of its layers, and one matrix.
 
     Args:
         config: Sizes; its labels are the classes.
@@ -195,6 +197,10 @@ class ElmoForTokenClassification(ElmoPreTrainedModel):
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
+
+
+class ElmoForTokenClassification(ElmoClassifier):
+    """A class for each token; arguments as for `ElmoClassifier`."""
 
     @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
@@ -215,28 +221,18 @@ class ElmoForTokenClassification(ElmoPreTrainedModel):
             loss = F.cross_entropy(
                 logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL
             )
-        wanted = output_hidden_states or self.config.output_hidden_states
         return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=tuple(layers) if wanted else None
+            loss=loss, logits=logits, hidden_states=self._shown(layers, output_hidden_states)
         )
 
 
-class ElmoForSequenceClassification(ElmoPreTrainedModel):
-    """A class for each text: a learned mix of the layers, pooled over the words, then one matrix.
-
-    Args:
-        config: Sizes; its labels are the classes.
-    """
+class ElmoForSequenceClassification(ElmoClassifier):
+    """A class for each text, whose words' vectors are pooled; arguments as for `ElmoClassifier`."""
 
     def __init__(self, config: ElmoConfig) -> None:
-        super().__init__(config)
         if config.pooling not in ("mean", "max"):
             raise ConfigError(f"pooling={config.pooling!r}: use 'mean' or 'max'")
-        self.elmo = ElmoModel(config)
-        self.mix = ScalarMix(config.num_hidden_layers + 1)
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
+        super().__init__(config)
 
     @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
@@ -257,11 +253,10 @@ class ElmoForSequenceClassification(ElmoPreTrainedModel):
         mask = word_mask(input_ids, attention_mask)  # (B, T)
         pooled = self._pool(self.mix(layers), mask)  # (B, D)
         logits = self.classifier(self.dropout(pooled))  # (B, K)
-        wanted = output_hidden_states or self.config.output_hidden_states
         return SequenceClassifierOutput(
             loss=self._loss(logits, labels) if labels is not None else None,
             logits=logits,
-            hidden_states=tuple(layers) if wanted else None,
+            hidden_states=self._shown(layers, output_hidden_states),
         )
 
     def _pool(self, vectors: Tensor, mask: Tensor) -> Tensor:

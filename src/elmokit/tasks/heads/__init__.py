@@ -12,7 +12,8 @@ To add a task:
      the `Widths` of the token vectors; ``loss(batch)`` gives the mean loss, ``predict(batch)`` the
      examples with answers filled in. ``batch.sides`` holds one `Side` for each text of an example:
      padded vectors, mask, lengths. `elmokit.tasks.encoder` has the biLSTM (which also takes care
-     of ELMo at the output), poolings and the loss of choosing a class;
+     of ELMo at the output), poolings and the loss of choosing a class. A task that chooses one
+     class takes `elmokit.tasks.classes`, and only says how classes are scored;
    - the description: a `Task`, whose methods tell the rest (see `elmokit.tasks.task`);
    - ``TASK``, an instance of it.
 

@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
-from elmokit.tasks.config import ClassLossConfig, TaskConfig
+from elmokit.tasks.classes import ClassHead, ClassTask
+from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.embedder import Widths
 from elmokit.tasks.encoder import (
     AttentionPooling,
-    ClassLoss,
     Encoder,
-    check_classes,
     dense_layers,
-    known_classes,
     mean_pooling,
 )
 from elmokit.tasks.examples import TextExample, Tokens
-from elmokit.tasks.task import Batch, Head, Task, Tokenize
-from elmokit.training.settings import check, check_not_negative
+from elmokit.tasks.task import Batch, Tokenize
+from elmokit.training.settings import check
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyHeadConfig:
+class ClassifyHeadConfig(ClassHeadConfig):
     """From the tokens' vectors to classes."""
 
     kind: Literal["attention", "mean"] = "attention"
     """attention: a biLSTM, then tokens are weighed. mean: the mean of the tokens' vectors, as in
     the usual tutorials; the encoder's settings then mean nothing."""
-    hidden: int = 128
-    """Width of the dense layer before the classes; 0: none."""
-    dropout: float = 0.3
-    """Before the classes."""
-    loss: ClassLossConfig = field(default_factory=ClassLossConfig)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         kinds = ("attention", "mean")
         check(self.kind in kinds, self, "kind", f"use {' or '.join(kinds)}")
-        check_not_negative(self, "hidden", "dropout")
-        check(self.dropout < 1, self, "dropout", "give a share below one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +42,7 @@ class ClassifyConfig(TaskConfig):
     head: ClassifyHeadConfig = field(default_factory=ClassifyHeadConfig)
 
 
-class ClassifyHead(Head[TextExample]):
+class ClassifyHead(ClassHead[TextExample]):
     """Pools a text's tokens and chooses a class.
 
     Args:
@@ -62,29 +52,13 @@ class ClassifyHead(Head[TextExample]):
     """
 
     def __init__(self, config: ClassifyConfig, labels: dict[str, int], widths: Widths) -> None:
-        super().__init__()
         head = config.head
-        self._labels = list(labels)
-        self._numbers = {label: number for number, label in enumerate(self._labels)}
+        super().__init__(labels, head.loss)
         encoder = config.encoder if head.kind == "attention" else replace(config.encoder, layers=0)
         self.encoder = Encoder(encoder, widths)
         width = self.encoder.width
         self.pooling = AttentionPooling(width) if head.kind == "attention" else None
         self.choose = dense_layers(width, head.hidden, len(labels), head.dropout)
-        self.judge = ClassLoss(head.loss, list(labels.values()))
-
-    def loss(self, batch: Batch[TextExample]) -> Tensor:
-        """Cross entropy of the true classes."""
-        scores = self._scores(batch)  # (B, K)
-        targets = [self._numbers[str(example.label)] for example in batch.examples]
-        loss: Tensor = self.judge(scores, torch.tensor(targets, device=scores.device))
-        return loss
-
-    def predict(self, batch: Batch[TextExample]) -> list[TextExample]:
-        """Texts with their most probable classes."""
-        best = self._scores(batch).argmax(dim=1).tolist()
-        pairs = zip(batch.examples, best, strict=True)
-        return [replace(example, label=self._labels[number]) for example, number in pairs]
 
     def _scores(self, batch: Batch[TextExample]) -> Tensor:
         (side,) = batch.sides
@@ -97,7 +71,7 @@ class ClassifyHead(Head[TextExample]):
         return scores
 
 
-class Classify(Task[TextExample]):
+class Classify(ClassTask[TextExample]):
     """One class a text."""
 
     name = "classify"
@@ -106,14 +80,6 @@ class Classify(Task[TextExample]):
     def texts(self, example: TextExample) -> tuple[Tokens, ...]:
         """The text."""
         return (example.tokens,)
-
-    def learn(self, examples: Sequence[TextExample], config: TaskConfig) -> dict[str, Any]:
-        """The classes and how often each occurs."""
-        return {"labels": known_classes(example.label for example in examples)}
-
-    def check(self, gold: Sequence[TextExample], learned: dict[str, Any]) -> None:
-        """Every class must be known."""
-        check_classes((example.label for example in gold), learned["labels"])
 
     def make_head(
         self, config: TaskConfig, learned: dict[str, Any], widths: Widths
@@ -129,10 +95,6 @@ class Classify(Task[TextExample]):
         if isinstance(item, str):
             return TextExample(tokenize(item), text=item)
         return TextExample(tuple(item))
-
-    def answer(self, example: TextExample) -> str | None:
-        """The class."""
-        return example.label
 
 
 TASK = Classify()

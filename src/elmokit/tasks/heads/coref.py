@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elmokit.errors import DataError
-from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.classes import ClassHead
+from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.embedder import Widths
 from elmokit.tasks.encoder import Encoder, dense_layers, known, mean_pooling, span_mask
 from elmokit.tasks.examples import CorefExample, Mention, Span, Spans, Tokens, covering_tokens
-from elmokit.tasks.task import Batch, Head, Task, Tokenize
+from elmokit.tasks.task import Batch, Task, Tokenize
 from elmokit.training.settings import check, check_not_negative, check_positive
 
-LABELS: tuple[Literal["A", "B", "neither"], ...] = ("A", "B", "neither")
+LABELS = ("A", "B", "neither")
 _OTHER, _PRONOUN, _CANDIDATE = range(3)
 """What a token is to the question."""
 _STEPS = (-40, -20, -10, -5, 0, 5, 10, 20, 40)
@@ -49,7 +49,7 @@ class CorefConfig(TaskConfig):
     head: CorefHeadConfig = field(default_factory=CorefHeadConfig)
 
 
-class CorefHead(Head[CorefExample]):
+class CorefHead(ClassHead[CorefExample]):
     """A score for each name, by what it is, what the pronoun is, and how far they are apart.
 
     Both names are judged by the same layers, so that A and B mean nothing but the first and the
@@ -61,7 +61,7 @@ class CorefHead(Head[CorefExample]):
     """
 
     def __init__(self, config: CorefConfig, widths: Widths) -> None:
-        super().__init__()
+        super().__init__(dict.fromkeys(LABELS, 1), ClassLossConfig())
         head = config.head
         self.mark = nn.Embedding(3, head.mark)
         self.encoder = Encoder(config.encoder, widths, head.mark)
@@ -69,18 +69,6 @@ class CorefHead(Head[CorefExample]):
         width = self.encoder.width
         self.judge = dense_layers(3 * width + head.mark, head.hidden, 1, head.dropout)
         self.neither = dense_layers(width, head.hidden, 1, head.dropout)
-
-    def loss(self, batch: Batch[CorefExample]) -> Tensor:
-        """Cross entropy of the true answers."""
-        scores = self._scores(batch)  # (B, 3)
-        targets = [LABELS.index(known(e.label, i)) for i, e in enumerate(batch.examples, 1)]
-        return F.cross_entropy(scores.float(), torch.tensor(targets, device=scores.device))
-
-    def predict(self, batch: Batch[CorefExample]) -> list[CorefExample]:
-        """Texts with their most probable answers."""
-        best = self._scores(batch).argmax(dim=1).tolist()
-        pairs = zip(batch.examples, best, strict=True)
-        return [replace(example, label=LABELS[number]) for example, number in pairs]
 
     def _scores(self, batch: Batch[CorefExample]) -> Tensor:
         (side,) = batch.sides

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import DataError
-from elmokit.tasks.config import ClassLossConfig, TaskConfig
+from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.embedder import Widths
 from elmokit.tasks.encoder import (
     AttentionPooling,
@@ -26,23 +26,14 @@ from elmokit.tasks.examples import FrameExample, Tokens
 from elmokit.tasks.heads.tag import constrained_crf
 from elmokit.tasks.tag_schemes import Scheme, convert_tags, recognise_scheme
 from elmokit.tasks.task import Batch, Head, Task, Tokenize
-from elmokit.training.settings import check, check_not_negative
 
 
 @dataclass(frozen=True, kw_only=True)
-class DialogueHeadConfig:
-    """From the tokens' vectors to an intent and slots."""
+class DialogueHeadConfig(ClassHeadConfig):
+    """From the tokens' vectors to an intent, which is the class, and slots."""
 
     hidden: int = 0
     """Width of the dense layer before the intents; 0: none."""
-    dropout: float = 0.3
-    """Before the intents."""
-    loss: ClassLossConfig = field(default_factory=ClassLossConfig)
-    """Of the intents."""
-
-    def __post_init__(self) -> None:
-        check_not_negative(self, "hidden", "dropout")
-        check(self.dropout < 1, self, "dropout", "give a share below one")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from elmokit.errors import DataError
-from elmokit.tasks.config import ClassLossConfig, EncoderConfig, TaskConfig, TaskRunConfig
+from elmokit.tasks.classes import ClassHead, ClassTask
+from elmokit.tasks.config import ClassHeadConfig, EncoderConfig, TaskConfig, TaskRunConfig
 from elmokit.tasks.embedder import Side, Widths
 from elmokit.tasks.encoder import (
-    ClassLoss,
     Encoder,
-    check_classes,
     dense_layers,
-    known_classes,
     max_pooling,
     mean_pooling,
 )
 from elmokit.tasks.examples import PairExample, Tokens
-from elmokit.tasks.task import Batch, Head, Task, Tokenize
-from elmokit.training.settings import check, check_not_negative, check_positive
+from elmokit.tasks.task import Batch, Tokenize
+from elmokit.training.settings import check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairHeadConfig:
+class PairHeadConfig(ClassHeadConfig):
     """From the tokens of two texts to classes."""
 
     compared: int = 128
     """Width of a token's comparison with the other text."""
-    hidden: int = 128
-    """Width of the dense layer before the classes; 0: none."""
     dropout: float = 0.3
     """On the comparisons and before the classes."""
-    loss: ClassLossConfig = field(default_factory=ClassLossConfig)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive(self, "compared")
-        check_not_negative(self, "hidden", "dropout")
-        check(self.dropout < 1, self, "dropout", "give a share below one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +47,7 @@ class PairConfig(TaskConfig):
     head: PairHeadConfig = field(default_factory=PairHeadConfig)
 
 
-class PairHead(Head[PairExample]):
+class PairHead(ClassHead[PairExample]):
     """ESIM's way: encode, align each text with the other, compare, encode again, pool, choose.
 
     Args:
@@ -64,10 +57,8 @@ class PairHead(Head[PairExample]):
     """
 
     def __init__(self, config: PairConfig, labels: dict[str, int], widths: Widths) -> None:
-        super().__init__()
         head = config.head
-        self._labels = list(labels)
-        self._numbers = {label: number for number, label in enumerate(self._labels)}
+        super().__init__(labels, head.loss)
         self.encoder = Encoder(config.encoder, widths)
         self.compare = nn.Sequential(
             nn.Linear(4 * self.encoder.width, head.compared), nn.ReLU(), nn.Dropout(head.dropout)
@@ -75,20 +66,6 @@ class PairHead(Head[PairExample]):
         self.composer = Encoder(config.encoder, Widths(head.compared, 0))
         width = 4 * self.composer.width  # mean and maximum of two texts
         self.choose = dense_layers(width, head.hidden, len(labels), head.dropout)
-        self.judge = ClassLoss(head.loss, list(labels.values()))
-
-    def loss(self, batch: Batch[PairExample]) -> Tensor:
-        """Cross entropy of the true classes."""
-        scores = self._scores(batch)  # (B, K)
-        targets = [self._numbers[str(example.label)] for example in batch.examples]
-        loss: Tensor = self.judge(scores, torch.tensor(targets, device=scores.device))
-        return loss
-
-    def predict(self, batch: Batch[PairExample]) -> list[PairExample]:
-        """Pairs with their most probable classes."""
-        best = self._scores(batch).argmax(dim=1).tolist()
-        pairs = zip(batch.examples, best, strict=True)
-        return [replace(example, label=self._labels[number]) for example, number in pairs]
 
     def _scores(self, batch: Batch[PairExample]) -> Tensor:
         first, second = batch.sides
@@ -121,7 +98,7 @@ def _aligned(alike: Tensor, other: Tensor, mask: Tensor) -> Tensor:
     return torch.einsum("btu,bud->btd", shares.to(other.dtype), other)
 
 
-class Pair(Task[PairExample]):
+class Pair(ClassTask[PairExample]):
     """One class for two texts."""
 
     name = "pair"
@@ -130,14 +107,6 @@ class Pair(Task[PairExample]):
     def texts(self, example: PairExample) -> tuple[Tokens, ...]:
         """Both texts."""
         return (example.first, example.second)
-
-    def learn(self, examples: Sequence[PairExample], config: TaskConfig) -> dict[str, Any]:
-        """The classes and how often each occurs."""
-        return {"labels": known_classes(example.label for example in examples)}
-
-    def check(self, gold: Sequence[PairExample], learned: dict[str, Any]) -> None:
-        """Every class must be known."""
-        check_classes((example.label for example in gold), learned["labels"])
 
     def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> PairHead:
         """Alignment and a choice."""
@@ -154,10 +123,6 @@ class Pair(Task[PairExample]):
         texts = [text if isinstance(text, str) else None for text in (first, second)]
         one, other = (tokenize(t) if isinstance(t, str) else tuple(t) for t in (first, second))
         return PairExample(one, other, None, *texts)
-
-    def answer(self, example: PairExample) -> str | None:
-        """The class."""
-        return example.label
 
 
 TASK = Pair()

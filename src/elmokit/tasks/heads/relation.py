@@ -3,51 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from elmokit.tasks.config import ClassLossConfig, TaskConfig
+from elmokit.tasks.classes import ClassHead, ClassTask
+from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.embedder import Widths
 from elmokit.tasks.encoder import (
     AttentionPooling,
-    ClassLoss,
     Encoder,
     check_classes,
     dense_layers,
-    known_classes,
     max_pooling,
     span_mask,
 )
 from elmokit.tasks.examples import RelationExample, Span, Tokens
 from elmokit.tasks.readers.relation import marked_mentions
 from elmokit.tasks.scores.relations import relation_name
-from elmokit.tasks.task import Batch, Head, Task, Tokenize
-from elmokit.training.settings import check, check_not_negative, check_positive
+from elmokit.tasks.task import Batch, Tokenize
+from elmokit.training.settings import check_positive
 
 _OUTSIDE, _FIRST, _SECOND, _BETWEEN = range(4)
 """What a token is to the two mentions."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RelationHeadConfig:
+class RelationHeadConfig(ClassHeadConfig):
     """From the tokens' vectors and two mentions to relations."""
 
     mark: int = 16
     """Width of the mark that says what a token is: in the first mention, in the second, between
     them, or elsewhere."""
-    hidden: int = 128
-    """Width of the dense layer before the relations; 0: none."""
     dropout: float = 0.5
     """Before the relations."""
-    loss: ClassLossConfig = field(default_factory=ClassLossConfig)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive(self, "mark")
-        check_not_negative(self, "hidden", "dropout")
-        check(self.dropout < 1, self, "dropout", "give a share below one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +52,7 @@ class RelationConfig(TaskConfig):
     head: RelationHeadConfig = field(default_factory=RelationHeadConfig)
 
 
-class RelationHead(Head[RelationExample]):
+class RelationHead(ClassHead[RelationExample]):
     """A biLSTM over marked tokens; pooled are both mentions, what is between them, and all.
 
     Args:
@@ -67,28 +62,12 @@ class RelationHead(Head[RelationExample]):
     """
 
     def __init__(self, config: RelationConfig, labels: dict[str, int], widths: Widths) -> None:
-        super().__init__()
         head = config.head
-        self._labels = list(labels)
-        self._numbers = {label: number for number, label in enumerate(self._labels)}
+        super().__init__(labels, head.loss)
         self.mark = nn.Embedding(4, head.mark)
         self.encoder = Encoder(config.encoder, widths, head.mark)
         self.pooling = AttentionPooling(self.encoder.width)
         self.choose = dense_layers(4 * self.encoder.width, head.hidden, len(labels), head.dropout)
-        self.judge = ClassLoss(head.loss, list(labels.values()))
-
-    def loss(self, batch: Batch[RelationExample]) -> Tensor:
-        """Cross entropy of the true relations."""
-        scores = self._scores(batch)  # (B, K)
-        targets = [self._numbers[str(example.label)] for example in batch.examples]
-        loss: Tensor = self.judge(scores, torch.tensor(targets, device=scores.device))
-        return loss
-
-    def predict(self, batch: Batch[RelationExample]) -> list[RelationExample]:
-        """Sentences with their most probable relations."""
-        best = self._scores(batch).argmax(dim=1).tolist()
-        pairs = zip(batch.examples, best, strict=True)
-        return [replace(example, label=self._labels[number]) for example, number in pairs]
 
     def _scores(self, batch: Batch[RelationExample]) -> Tensor:
         (side,) = batch.sides
@@ -118,7 +97,7 @@ def _between(first: Tensor, second: Tensor) -> Tensor:
     return (after(first) & before(second)) | (after(second) & before(first))
 
 
-class Relation(Task[RelationExample]):
+class Relation(ClassTask[RelationExample]):
     """One relation for two mentions."""
 
     name = "relation"
@@ -127,10 +106,6 @@ class Relation(Task[RelationExample]):
     def texts(self, example: RelationExample) -> tuple[Tokens, ...]:
         """The sentence."""
         return (example.tokens,)
-
-    def learn(self, examples: Sequence[RelationExample], config: TaskConfig) -> dict[str, Any]:
-        """The relations and how often each occurs."""
-        return {"labels": known_classes(example.label for example in examples)}
 
     def check(self, gold: Sequence[RelationExample], learned: dict[str, Any]) -> None:
         """Every relation must be known; that one of its directions never occurred may be."""
@@ -152,10 +127,6 @@ class Relation(Task[RelationExample]):
             return RelationExample(*marked_mentions(item, repr(item[:60]), tokenize))
         tokens, first, second = item
         return RelationExample(tuple(tokens), Span(*first), Span(*second))
-
-    def answer(self, example: RelationExample) -> str | None:
-        """The relation."""
-        return example.label
 
 
 TASK = Relation()

@@ -13,8 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elmokit.checkpoints import native
-from elmokit.config import to_dict
+from elmokit.checkpoints import hub, native
+from elmokit.checkpoints.sources import embedded_models
+from elmokit.config import ModelConfig, from_dict, to_dict
+from elmokit.errors import ConfigError
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
 from elmokit.vectors.elmo import Elmo
@@ -39,8 +41,8 @@ class ElmoLayers(LayerModel):
             checkpoint = self.elmo.checkpoint()
             weights = {name: tensor.clone() for name, tensor in checkpoint.weights.items()}
             self.elmo = Elmo(replace(checkpoint, weights=weights).without_softmax())
-        place = Path(self.elmo.source)
-        self.name = str(place.resolve()) if place.exists() else self.elmo.source
+        source = self.elmo.source
+        self.name = str(Path(source).resolve()) if _on_disk(source) else source
         self.layers = self.elmo.layers
         self.dim = self.elmo.dim
         self.forward_dim = self.elmo.config.lstm.width
@@ -55,6 +57,12 @@ class ElmoLayers(LayerModel):
         if not self._fingerprint or self._learns:
             self._fingerprint = fingerprint(self.elmo)
         return self._fingerprint
+
+    @property
+    def lasts(self) -> bool:
+        """Whether its name is an embedded model's, or the place that holds it as it is."""
+        elsewhere = self.name in embedded_models() or self.name.startswith(hub.PREFIX)
+        return not self._learns and (elsewhere or _on_disk(self.name))
 
     def copied(self) -> ElmoLayers:
         """The same with weights of its own."""
@@ -97,14 +105,29 @@ class ElmoLayers(LayerModel):
         return nn.ModuleDict({"encoder": bilm.encoder, "lstm": bilm.lstm}), stages
 
     def save(self, folder: Path) -> None:
-        """Write the biLM in elmokit's own format, without what predicts words."""
+        """Write the biLM in elmokit's own format, without what predicts words.
+
+        Raises:
+            ConfigError: It takes token vectors from a file, which the format does not hold.
+        """
+        if self.elmo.token_vectors[0]:
+            raise ConfigError(
+                f"{self.name}: a model with token_vectors= cannot be stored with a predictor; save "
+                "without bundle, and give the model again: elmokit.tasks.load(folder, elmo=model)"
+            )
         native.write(self.elmo.checkpoint().without_softmax(), folder)
+
+
+def _on_disk(source: str) -> bool:
+    """Whether there is such a file or folder, or a TensorFlow checkpoint of that prefix."""
+    return Path(source).exists() or Path(f"{source}.index").is_file()
 
 
 def fingerprint(elmo: Elmo) -> str:
     """A hash of what decides a model's vectors; softmax, stored mixes and tokeniser do not."""
     checkpoint = elmo.checkpoint().without_softmax()
     sizes = to_dict(replace(checkpoint.config, mix=None))
+    sizes = to_dict(from_dict(ModelConfig, sizes))  # a clip of 3 in one format is 3.0 in another
     sizes["text"].pop("tokenizer")
     if elmo.bilm.precision != "float32":
         sizes["precision"] = elmo.bilm.precision
@@ -116,4 +139,8 @@ def fingerprint(elmo: Elmo) -> str:
         if not name.startswith("mixes."):
             digest.update(name.encode())
             digest.update(tensor.contiguous().numpy().data)
+    words, vectors = elmo.token_vectors
+    if words:
+        digest.update("\n".join(words).encode("utf-8", "surrogatepass"))
+        digest.update(vectors.cpu().contiguous().numpy().data)
     return digest.hexdigest()

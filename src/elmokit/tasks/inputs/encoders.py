@@ -99,6 +99,11 @@ class EncoderLayers(LayerModel):
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
+    @property
+    def lasts(self) -> bool:
+        """Whether its folder is there, and holds it as it is."""
+        return not self._learns and Path(self.name).is_dir()
+
     def stream(self, sentences: Sequence[Tokens]) -> Iterator[NDArray[np.float32]]:
         """Layers of each sentence, (L + 1, T, D)."""
 

@@ -44,6 +44,11 @@ class StaticVectors:
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the file is there; a table may have none."""
+        return bool(self.name) and Path(self.name).is_file()
+
 
 Static: TypeAlias = StaticVectors | WordVectors | str | Path
 """How a user may give static vectors."""
@@ -54,13 +59,15 @@ def as_layers(source: Elmos, *, copied: bool = False) -> LayerSource:
 
     Args:
         source: A source, a model that `elmokit.load` understands, the folder of an encoder of
-            Hugging Face, or several of these.
+            Hugging Face, or several of these in a list; a list of one is that one.
         copied: Work on a copy, because the weights are going to learn.
     """
     if isinstance(source, LayerSource):
         return source.copied() if copied else source
     if isinstance(source, Sequence) and not isinstance(source, str):
         found = [as_layers(part, copied=copied) for part in source]
+        if len(found) == 1:
+            return found[0]
         return SeveralLayers([model for part in found for model in part.models])
     if not isinstance(source, Elmo) and is_encoder(Path(source)):
         return EncoderLayers(source)

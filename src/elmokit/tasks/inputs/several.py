@@ -45,6 +45,11 @@ class SeveralLayers(LayerSource):
         together = "+".join(model.fingerprint for model in self._models)
         return hashlib.sha256(together.encode()).hexdigest()
 
+    @property
+    def lasts(self) -> bool:
+        """Whether all of them are found by their names."""
+        return all(model.lasts for model in self._models)
+
     def copied(self) -> SeveralLayers:
         """The same with weights of their own."""
         return SeveralLayers([model.copied() for model in self._models])

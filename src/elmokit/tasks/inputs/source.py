@@ -90,6 +90,11 @@ class LayerSource(ABC):
     def fingerprint(self) -> str:
         """A hash of everything that decides its vectors."""
 
+    @property
+    @abstractmethod
+    def lasts(self) -> bool:
+        """Whether another process finds the model by its name; else it is in memory alone."""
+
     @abstractmethod
     def copied(self) -> LayerSource:
         """The same with weights of its own, because they are going to learn."""
