@@ -126,8 +126,8 @@ def flat_layers(elmo: Elmo, batch: Sequence[Sequence[str]], *, learn: bool) -> l
         L + 1 tensors (N, 2P).
     """
     if learn:
-        # Some optimisers change weights without torch counting it.
-        elmo.bilm.forget_packed()
+        # The weights are about to change, and some optimisers do so without torch counting it.
+        elmo.forget()
     with nullcontext() if learn else torch.no_grad():
         tokens, packing, lengths = elmo.embed_tokens(batch, use_cache=not learn)
         states = elmo.bilm.zero_states(len(batch))
