@@ -109,10 +109,11 @@ def measure(text: Path, sentences: int, rounds: int) -> dict[str, Speed]:
     return best
 
 
-def written(best: dict[str, Speed], sentences: int, rounds: int) -> str:
+def written(best: dict[str, Speed], sentences: int, rounds: int, load: float) -> str:
     lines = [
         f"{sentences:,} sentences of running English, default model, --pool mean, pieces of "
-        f"{PIECE_LINES} lines; best of {rounds} rounds",
+        f"{PIECE_LINES} lines; best of {rounds}",
+        f"load average when it began, from other work: {load:.1f}",
         "",
         f"{'sentences a second':<36}{'encoding':>10}{'whole':>10}",
     ]
@@ -144,11 +145,12 @@ def main() -> None:
         if isinstance(text, str)
         for sentence in split_sentences(text)
     ]
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "sentences.txt"
         text.write_text("".join(f"{sentence}\n" for sentence in found), encoding="utf-8")
         best = measure(text, len(found), options.rounds)
-    report("ray_encode", written(best, len(found), options.rounds), options.save)
+    report("ray_encode", written(best, len(found), options.rounds, load), options.save)
 
 
 if __name__ == "__main__":

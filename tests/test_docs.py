@@ -45,6 +45,7 @@ TESTED_ELSEWHERE = {
     "huggingface.md": "tests/plugins/test_hf_elmo.py",
     "language-model.md": "tests/cli/test_language_model.py",
     "probes.md": "tests/probes/test_probes_page.py",
+    "ray.md": "tests/plugins/test_ray_encode.py",
     "server.md": "tests/web/test_server_page.py",
     "scikit-learn.md": "tests/plugins/test_sklearn_elmo.py",
     "spacy.md": "tests/plugins/test_spacy_elmo.py",

@@ -82,8 +82,7 @@ def _explanations(found: Mapping[str, Mapping[str, Variant]]) -> list[str]:
     papers = "; ".join(f"{name}: {PAPER[name][1]}" for name in found if name in PAPER)
     seeds = sorted({len(v.scores) for variants in found.values() for v in variants.values()})
     lines = [
-        "Scores on the test data: mean ± standard deviation over "
-        f"{' or '.join(map(str, seeds))} seed(s). base: learned word vectors (and characters where",
+        f"Scores on the test data{_spread(seeds)}. base: learned word vectors (and characters where",
         "the recipe has them). ELMo/base: the share of the base's error that ELMo takes away;",
         "both/static: the same where static vectors are there already, as in the paper's models.",
     ]
@@ -97,6 +96,13 @@ def _explanations(found: Mapping[str, Mapping[str, Variant]]) -> list[str]:
     if worse:
         lines.append(f"ELMo does not help here: {', '.join(worse)}.")
     return lines
+
+
+def _spread(seeds: Sequence[int]) -> str:
+    """What the scores are over so many seeds."""
+    if list(seeds) == [1]:
+        return ", one seed"
+    return f": mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"
 
 
 def _sizes(

@@ -66,6 +66,7 @@ IN_DOCS = dict(
 NOT_RUN = {
     "torchrun": "starts processes; see tests/training/test_distributed.py",
     "--ray-workers": "needs Ray",
+    "--engine ray": "needs Ray; see tests/plugins/test_ray_encode.py",
     "elmokit bench": "measures; see tests/bench/test_side_by_side.py",
     "--words": "needs a softmax; see tests/cli/test_cli_convert.py",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,23 @@ def test_predictor_refers_to_what_others_find(tmp_path, monkeypatch, source):
     again.save("bundle", bundle=True)
     for other in (again, elmokit.tasks.load("bundle")):
         torch.testing.assert_close(scores(other), scores(fitted), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("source", ["test-tiny", ""])
+def test_model_that_was_changed_in_memory_is_taken_along(tmp_path, source):
+    elmo = elmokit.load("test-tiny")
+    elmo = elmokit.Elmo(replace(elmo.checkpoint(), source=source))
+    with torch.no_grad():
+        for parameter in elmo.bilm.lstm.parameters():
+            parameter.mul_(0.9)
+    elmo.forget()
+    fitted = elmokit.tasks.fit(
+        "classify", texts(30), texts(9, seed=1), elmo=elmo,
+        config=settings("classify", "run.epochs=1"), quiet=True,
+    )  # fmt: skip
+    fitted.save(tmp_path / "predictor")
+    again = elmokit.tasks.load(tmp_path / "predictor")
+    torch.testing.assert_close(scores(again), scores(fitted), rtol=1e-5, atol=1e-6)
 
 
 def test_moved_model_is_found_where_the_user_says(folder, files, tmp_path):

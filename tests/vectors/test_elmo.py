@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -257,3 +258,49 @@ def test_an_interrupt_leaves_no_word_with_the_vector_of_another(monkeypatch):
         elmo.encode([["new", "words", *words[:2]]])
     monkeypatch.undo()
     np.testing.assert_allclose(elmo.encode([words])[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_changed_lstm_weights_count_at_once_for_all_batches():
+    elmo = elmokit.load("test-tiny")
+    sentence = ["one", "sentence"]
+    elmo.encode([sentence])
+    with torch.no_grad():
+        for parameter in elmo.bilm.lstm.parameters():
+            parameter.mul_(0.8)
+    alone = elmo.encode([sentence], layers="all")[0]
+    with_markers = elmo.encode([sentence, []], layers="all")[0]  # an empty one needs them
+    np.testing.assert_allclose(alone, with_markers, rtol=1e-5, atol=1e-6)
+
+
+def test_given_vectors_of_the_markers_count_at_once(allennlp, tmp_path):
+    elmo = allennlp.load(vocabulary=allennlp.folder / "vocab_test.txt")
+    elmo.encode([["one", "sentence"]])
+    table = np.random.default_rng(0).normal(size=(len(elmo.vocabulary), elmo.config.lstm.width))
+    with h5py.File(tmp_path / "tokens.hdf5", "w") as file:
+        file["embedding"] = table.astype(np.float32)
+    elmo.use_token_vectors(tmp_path / "tokens.hdf5")
+    alone = elmo.encode([["one", "sentence"]], layers="all")[0]
+    with_markers = elmo.encode([["one", "sentence"], []], layers="all")[0]
+    np.testing.assert_allclose(alone, with_markers, rtol=1e-5, atol=1e-6)
+
+
+def test_inference_mode_leaves_nothing_that_breaks_later():
+    elmo = elmokit.load("test-tiny")
+    with torch.inference_mode():
+        elmo.encode([["a", "few"], ["words"]])
+    found = elmo.encode([["some", "other"], ["words", "now"]], layers="all")
+    want = elmokit.load("test-tiny").encode([["some", "other"], ["words", "now"]], layers="all")
+    for one, other in zip(found, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_default_type_of_torch_does_not_matter():
+    want = elmokit.load("test-tiny").encode([["a", "word"], ["another"]], layers="all")
+    torch.set_default_dtype(torch.float64)
+    try:
+        elmo = elmokit.load("test-tiny")
+        for sentences in ([["a", "word"], ["another"]], [["a", "word"]]):
+            found = elmo.encode(sentences, layers="all")[0]
+            np.testing.assert_allclose(found, want[0], rtol=1e-5, atol=1e-6)
+    finally:
+        torch.set_default_dtype(torch.float32)

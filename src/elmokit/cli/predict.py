@@ -48,7 +48,7 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     from elmokit.tasks.readers import example_lines, write_examples
     from elmokit.whole_file import whole_file
 
-    as_json = output is None or output.suffix in (".jsonl", ".ndjson")
+    as_json = output is None or output.suffix.lower() in (".jsonl", ".ndjson")
     if probabilities and write != "jsonl" and (write is not None or not as_json):
         raise UsageError("--probabilities go into JSON lines: write .jsonl, or --write jsonl.")
     loaded = Predictor.load(predictor, elmo=elmo or None, static=static, device=device)

@@ -61,10 +61,10 @@ def run_one_row(
     hidden, width = weights.packed[0].hidden, weights.packed[0].width
     cells = torch.stack([one.cells for one in state]) * 2  # (D, 1, H), doubled throughout
     output = torch.stack([one.output for one in state])  # (D, 1, P)
-    outputs = torch.empty(steps, len(inputs), 1, width)
-    gates = torch.empty(len(inputs), 1, 4 * hidden)
+    outputs = cells.new_empty(steps, len(inputs), 1, width)
+    gates = cells.new_empty(len(inputs), 1, 4 * hidden)
     take_in, keep, candidate, give_out = gates.chunk(4, dim=2)
-    memory = torch.empty(len(inputs), 1, hidden)
+    memory = torch.empty_like(cells)
     bound = None if clips.cells is None else 2 * clips.cells
     for start in range(0, steps, AHEAD_STEPS):
         ahead = weights.from_inputs([x[start : start + AHEAD_STEPS] for x in inputs])

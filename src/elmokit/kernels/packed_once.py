@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 import torch
@@ -30,7 +30,7 @@ class PackedOnce(Generic[Packed]):
             kind: Compared too.
             make: Called when something differs.
         """
-        seen = kind, *(None if w is None else (w.data_ptr(), _version(w)) for w in weights)
+        seen = kind, *seen_weights(weights)
         with self._lock:
             if self._packed is None or self._seen != seen:
                 self._packed = None  # never two at a time
@@ -49,6 +49,11 @@ class PackedOnce(Generic[Packed]):
 def infers_on_processor(x: Tensor) -> bool:
     """Whether packed weights may be used: in float32 on a processor, without gradients."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_grad_enabled()
+
+
+def seen_weights(weights: Iterable[Tensor | None]) -> tuple[object, ...]:
+    """Place and version of each: equal as long as torch counts no change."""
+    return tuple(None if w is None else (w.data_ptr(), _version(w)) for w in weights)
 
 
 def _version(tensor: Tensor) -> int:

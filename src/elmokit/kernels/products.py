@@ -18,8 +18,8 @@ Precision = Literal["float32", "bfloat16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
 
 PACKED_FOR = 64
-"""Rows in mind when a matrix is packed; it serves any number of rows, always in the same way, so
-that a row's result does not depend on its neighbours."""
+"""Rows in mind when a matrix is packed; it serves any number of rows. What a row gives does not
+depend on its neighbours, but for the order of additions, which may differ for a row alone."""
 
 INT8_LEVELS = 127
 INT8_ZERO = 128  # activations are stored without a sign: fast on every processor with int8 products

@@ -91,7 +91,7 @@ def run_slots(
         if isinstance(inputs, Words):
             inputs = inputs.vectors.index_select(0, inputs.places)
         ahead = _FromVectors(inputs, batch_sizes, weights)
-    outputs = torch.empty(tokens, weights.width)
+    outputs = state.output.new_empty(tokens, weights.width)
     cells = state.cells[:rows] * 2  # (b, H), doubled throughout
     output = state.output[:rows]  # (b, P)
     buffers = _Buffers(rows, weights.hidden)
@@ -144,7 +144,8 @@ class _Buffers(tuple[Tensor, ...]):
     """The gates (b, 4H), views of the four, and the memory (b, H): made once, used every step."""
 
     def __new__(cls, rows: int, hidden: int) -> _Buffers:
-        return cls._around(torch.empty(rows, 4 * hidden), torch.empty(rows, hidden))
+        shapes = (rows, 4 * hidden), (rows, hidden)
+        return cls._around(*(torch.empty(shape, dtype=torch.float32) for shape in shapes))
 
     @classmethod
     def _around(cls, gates: Tensor, memory: Tensor) -> _Buffers:
@@ -194,7 +195,8 @@ class _FromWords:
         self._product = weights.from_inputs
         self._start = self._stop = 0
         self._rows = words.places
-        self._step = torch.empty(batch_sizes[0] if batch_sizes else 0, 4 * weights.hidden)
+        rows = batch_sizes[0] if batch_sizes else 0
+        self._step = weights.bias.new_empty(rows, 4 * weights.hidden)
 
     def __enter__(self) -> None:
         # Rows of the table must not change hands before they are read.

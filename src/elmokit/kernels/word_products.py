@@ -43,7 +43,7 @@ class WordProducts:
         self._width = width
         self.capacity = max(CHUNK_TOKENS, min(MOST_WORDS, TABLE_BYTES // (4 * width)))
         self._rows: dict[int, int] = {}  # least recently used first
-        self.table = torch.empty(0, width)
+        self.table = torch.empty(0, width, dtype=torch.float32)
         """What `rows` points into: (n, 4H)."""
 
     def rows(
@@ -88,7 +88,7 @@ class WordProducts:
         oldest = iter(list(self._rows)[: len(words) - len(free)])
         free += [self._rows.pop(name) for name in oldest]
         if len(self.table) == 0:  # memory that is not written to yet costs nothing
-            self.table = torch.empty(self.capacity, self._width)
+            self.table = self.table.new_empty(self.capacity, self._width)
         at = torch.tensor(free)
         chosen = torch.tensor(words)
         for start in range(0, len(words), 128):  # small pieces stay in the processor's cache

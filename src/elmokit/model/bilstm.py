@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from elmokit.config import LstmConfig
 from elmokit.kernels import Clips, LstmState, LstmWeights, run_lstm
 from elmokit.kernels.one_row import MOST_NUMBERS, OneRowWeights, run_one_row
-from elmokit.kernels.packed_once import PackedOnce, infers_on_processor
+from elmokit.kernels.packed_once import PackedOnce, infers_on_processor, seen_weights
 from elmokit.kernels.products import Precision
 from elmokit.kernels.side_by_side import side_by_side
 from elmokit.kernels.slots import PackedWeights, run_slots
@@ -88,6 +88,10 @@ class BiLstm(nn.Module):
         for stacked, one_row in zip(self._stacked, self._one_row, strict=True):
             stacked.forget()
             one_row.forget()
+
+    def seen(self) -> tuple[object, ...]:
+        """Equal as long as torch counts no change of the weights."""
+        return seen_weights(self.parameters())
 
     def zero_state(self, rows: int) -> LayerState:
         """A blank memory for a batch of so many sentences."""
@@ -176,7 +180,7 @@ class BiLstm(nn.Module):
             inputs.update(outputs)
 
     def _one_row_pays(self, packing: Packing) -> bool:
-        # In fewer bits a sentence alone would not get the vectors that it gets among others.
+        # Its products are exact: int8 alone would not give what int8 among others gives.
         exact = self._layer(self.config.directions[0], 0).precision == "float32"
         small = 4 * self.config.cells * self.config.width <= MOST_NUMBERS
         return exact and small and packing.sentences == 1

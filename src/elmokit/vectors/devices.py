@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from elmokit.errors import ConfigError
@@ -28,3 +31,10 @@ def check_device(device: str | torch.device, precision: Precision = "float32") -
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device={str(device)!r}: cannot be used here ({reason})") from None
     return found
+
+
+@contextmanager
+def no_gradients() -> Iterator[None]:
+    """Compute without gradients, and keep nothing that is of use in inference mode alone."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield

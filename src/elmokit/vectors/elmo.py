@@ -25,7 +25,7 @@ from elmokit.text.batches import WINDOW_BATCHES, run_in_batches
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer
 from elmokit.vectors import scoring
-from elmokit.vectors.devices import check_device
+from elmokit.vectors.devices import check_device, no_gradients
 from elmokit.vectors.first_stage import FirstStage
 from elmokit.vectors.generation import generate
 from elmokit.vectors.layers import LayerChoice, Layers, choose_layers
@@ -276,7 +276,7 @@ class Elmo:
     def _read(self, sentences: Iterable[Sentence] = WARM_UP) -> list[LayerState]:
         """The memory after reading sentences in a row, one row."""
         states = self.bilm.zero_states(1)
-        with torch.no_grad():
+        with no_gradients():
             for number, sentence in enumerate(sentences):
                 tokens, packing, _ = self.embed_tokens([self.tokens(sentence, number)])
                 states = [out.state for out in self.bilm.layers(tokens, packing, states)][1:]
@@ -291,6 +291,7 @@ class Elmo:
         if len(table) != len(words):
             raise CheckpointError(f"{path}: {len(table)} token vectors for {len(words)} words")
         self._first.cache.fix(words, torch.from_numpy(table).to(self.device))
+        self._starts.forget_markers()
 
     def save_words(self, path: str | Path) -> None:
         """Write the token vectors of all words kept so far; see `load_words`."""
@@ -358,7 +359,7 @@ class Elmo:
         lanes = self.device.type == "cpu" and len(batch) > 1
         # The markers' own vectors are nobody's, but a sentence without words has nothing else.
         markers = state == "carry" or not all(batch)
-        with torch.no_grad(), two_lanes() if lanes else nullcontext():
+        with no_gradients(), two_lanes() if lanes else nullcontext():
             starts = self._starts.before_markers if markers else self._starts.at_first_word
             tokens, packing, lengths = self._first(batch, use_cache=True, markers=markers)
             outputs = self.bilm.layers(tokens, packing, starts(state, len(batch)))
@@ -389,8 +390,7 @@ class Elmo:
             if pool is not None:
                 results = [pool_tokens(part, pool) for part in results]
             elif len(results) > 1 and not combined.is_cuda:
-                # A view would keep the whole batch alive. On a GPU that is cheaper than to start
-                # a copy for every sentence.
+                # A view would keep the whole batch alive; on a GPU that is cheaper than copies.
                 results = [part.clone() for part in results]
         return [part.cpu().numpy() for part in results] if output == "numpy" else list(results)
 

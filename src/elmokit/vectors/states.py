@@ -117,8 +117,12 @@ class Starts:
     def forget(self) -> None:
         """Start anew: after the weights were changed or moved."""
         self._warm: list[LayerState] | None = None
-        self._first_word: dict[State, list[LayerState]] = {}
+        self.forget_markers()
         self.carried = CarriedState(self._model)
+
+    def forget_markers(self) -> None:
+        """Read the markers anew: after their vectors were changed."""
+        self._first_word: dict[State, tuple[object, list[LayerState]]] = {}
 
     def set_warm(self, states: list[LayerState]) -> None:
         """Set where ``state="warm"`` starts."""
@@ -137,7 +141,10 @@ class Starts:
 
     def at_first_word(self, state: State, rows: int) -> list[LayerState]:
         """Of sentences whose words alone are read."""
-        if state not in self._first_word:
+        seen = self._model.lstm.seen()
+        before, states = self._first_word.get(state, (None, []))
+        if before != seen:
             begin = self.before_markers(state, 1)
-            self._first_word[state] = after_markers(self._model, self._markers(), begin)
-        return repeat_row(self._first_word[state], rows)
+            states = after_markers(self._model, self._markers(), begin)
+            self._first_word[state] = seen, states
+        return repeat_row(states, rows)

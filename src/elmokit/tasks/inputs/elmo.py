@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from elmokit.checkpoints import hub, native
 from elmokit.checkpoints.sources import embedded_models
 from elmokit.config import ModelConfig, from_dict, to_dict
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, ElmokitError
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
 from elmokit.vectors.elmo import Elmo
@@ -36,6 +36,7 @@ class ElmoLayers(LayerModel):
     kind = "elmo"
 
     def __init__(self, source: Elmo | str | Path, *, copied: bool = False) -> None:
+        self._given = isinstance(source, Elmo)  # and maybe changed since it was loaded
         self.elmo = source if isinstance(source, Elmo) else load(source, softmax=False)
         if copied:
             checkpoint = self.elmo.checkpoint()
@@ -62,7 +63,16 @@ class ElmoLayers(LayerModel):
     def lasts(self) -> bool:
         """Whether its name is an embedded model's, or the place that holds it as it is."""
         elsewhere = self.name in embedded_models() or self.name.startswith(hub.PREFIX)
-        return not self._learns and (elsewhere or _on_disk(self.name))
+        if self._learns or not (elsewhere or _on_disk(self.name)):
+            return False
+        # Token vectors from a file are given again whenever the predictor is loaded.
+        return not self._given or bool(self.elmo.token_vectors[0]) or self._is_as_stored()
+
+    def _is_as_stored(self) -> bool:
+        try:
+            return fingerprint(load(self.name, softmax=False)) == self.fingerprint
+        except ElmokitError:  # not without what was said when it was loaded
+            return False
 
     def copied(self) -> ElmoLayers:
         """The same with weights of its own."""
@@ -120,7 +130,7 @@ class ElmoLayers(LayerModel):
 
 def _on_disk(source: str) -> bool:
     """Whether there is such a file or folder, or a TensorFlow checkpoint of that prefix."""
-    return Path(source).exists() or Path(f"{source}.index").is_file()
+    return bool(source) and (Path(source).exists() or Path(f"{source}.index").is_file())
 
 
 def fingerprint(elmo: Elmo) -> str:

@@ -1,0 +1,64 @@
+"""What the tests with Ray share: a cluster of two nodes on this machine, the page docs/ray.md."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmokit.text.sentences import split_sentences
+
+TEXT = Path(__file__).parents[1] / "data" / "heldout_en.txt"
+SENTENCES = [
+    sentence for line in TEXT.read_text("utf-8").splitlines() for sentence in split_sentences(line)
+]
+
+PAGE = Path(__file__).parents[2] / "docs" / "ray.md"
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), flags=re.M | re.S)
+COMMANDS = [
+    shlex.split(line.removeprefix("$ "))
+    for kind, code in BLOCKS
+    if kind == "console"
+    for line in code.splitlines()
+]
+
+
+def python_of_page(subject: str) -> tuple[str, str]:
+    """The code of docs/ray.md that mentions something, and what the page says that it prints."""
+    (place,) = (i for i, (kind, code) in enumerate(BLOCKS) if kind == "python" and subject in code)
+    assert BLOCKS[place + 1][0] == "text"
+    return BLOCKS[place][1], BLOCKS[place + 1][1]
+
+
+QUICK_TO_NOTICE = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 2000,
+    "health_check_failure_threshold": 5,
+}
+"""A node that does not answer is given up after seconds, not after half a minute."""
+NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+
+@contextmanager
+def two_nodes() -> Iterator[Any]:
+    """A cluster of two nodes with a core each; this process is connected to it."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True, head_node_args={**NODE, "_system_config": QUICK_TO_NOTICE}
+    )
+    cluster.add_node(**NODE)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
