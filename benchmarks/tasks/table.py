@@ -82,8 +82,8 @@ def _explanations(found: Mapping[str, Mapping[str, Variant]]) -> list[str]:
     papers = "; ".join(f"{name}: {PAPER[name][1]}" for name in found if name in PAPER)
     seeds = sorted({len(v.scores) for variants in found.values() for v in variants.values()})
     lines = [
-        f"Scores on the test data{_spread(seeds)}. base: learned word vectors (and characters",
-        "where the recipe has them). ELMo/base: the share of the base's error that ELMo takes away;",
+        f"Scores on the test data{_spread(seeds)}. base: learned word vectors (and",
+        "characters, if the recipe has them). ELMo/base: the share of the base's error that goes;",
         "both/static: the same where static vectors are there already, as in the paper's models.",
     ]
     if papers:

@@ -26,7 +26,7 @@ from elmokit.plugins.ray import cluster as cluster_module
 from elmokit.plugins.ray import worker as worker_module
 from elmokit.plugins.ray.cluster import Places, find_places
 from elmokit.plugins.ray.encode import encode_files
-from elmokit.plugins.ray.pieces import MANIFEST
+from elmokit.plugins.ray.pieces import MANIFEST, alone_in
 from elmokit.plugins.ray.worker import Encoder, Job, Stretches
 from elmokit.training.distributed import PeerError
 
@@ -272,6 +272,21 @@ def test_a_folder_with_other_files_is_left_alone(cluster, tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_second_call_at_the_same_time_is_refused_and_harms_nothing(cluster, tmp_path):
+    source = write_lines(tmp_path / "a.txt", 10)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    unfinished = folder / ".elmokit-0123456789ab.part"
+    with alone_in(folder):
+        unfinished.touch()  # of a worker of the first call
+        with pytest.raises(DataError, match="there are other files|another call is writing"):
+            encode_files([source], folder, model="test-tiny")
+        unfinished.unlink()
+        with pytest.raises(DataError, match="another call is writing"):
+            encode_files([source], folder, model="test-tiny")
+    assert encode_files([source], folder, model="test-tiny").sentences == 10
+
+
 def test_commands_and_python_of_the_page_run(cluster, tmp_path, monkeypatch, capsys):
     """docs/ray.md."""
     monkeypatch.chdir(tmp_path)

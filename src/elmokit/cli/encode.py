@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice, tee
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +18,7 @@ from elmokit.cli.options import (
     Flag,
     Layers,
     Model,
+    RayAddress,
     Tokenizer,
     Tokens,
     UsageError,
@@ -30,8 +29,7 @@ from elmokit.errors import ConfigError
 from elmokit.whole_file import final_place
 
 if TYPE_CHECKING:
-    from elmokit.vectors.elmo import Elmo
-    from elmokit.vectors.writers import VectorWriter
+    from elmokit.vectors.encoding import Counts
 
 EXAMPLES = (
     "elmokit encode corpus.txt -o vectors.h5 --model elmo_weights.hdf5 --layers all",
@@ -39,19 +37,15 @@ EXAMPLES = (
     "elmokit encode rows.parquet -o vectors.parquet --field body --dtype float16",
     "elmokit encode corpus.txt -o vectors.h5 --precision int8 --word-cache words.safetensors",
     "zcat tokenised.gz | elmokit encode - -o vectors.safetensors --tokens",
+    "elmokit encode part1.txt.gz part2.txt.gz -o vectors --pool mean --engine ray --workers 8",
 )
 
-
-@dataclass
-class Counts:
-    """What went through."""
-
-    sentences: int = 0
-    tokens: int = 0
+FILE_ENDINGS = (".h5", ".hdf5", ".npz", ".npy", ".safetensors")
+"""Of files that only one process can write; a folder may be called NAME.parquet."""
 
 
 def encode(  # noqa: D417 - options that verbs share bring their own help
-    source: Annotated[str, Parameter(name="INPUT")],
+    sources: Annotated[tuple[str, ...], Parameter(name="INPUT")],
     /,
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
@@ -65,10 +59,14 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     dtype: Literal["float32", "float16"] = "float32",
     state: Literal["fresh", "warm", "carry"] = "fresh",
     carry_rows: Annotated[int, AtLeastOne] = 64,
-    batch_tokens: Annotated[int, AtLeastOne] = 4096,
+    batch_tokens: Annotated[int | None, AtLeastOne] = None,
     device: Device = "cpu",
     precision: Literal["float32", "bfloat16", "int8"] = "float32",
     word_cache: Path | None = None,
+    engine: Literal["plain", "ray"] = "plain",
+    workers: Annotated[int | None, AtLeastOne] = None,
+    ray_address: RayAddress = None,
+    piece_lines: Annotated[int | None, AtLeastOne] = None,
 ) -> None:
     """Give every token of a file its vector.
 
@@ -76,10 +74,10 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     and keeps its key, so that keys are line numbers. Memory depends on the batch, not on the file.
 
     Args:
-        source: Text, .jsonl, .csv, .tsv (each also .gz, .bz2, .xz, .zst), .parquet, or - for
-            standard input.
+        sources: Text, .jsonl, .csv, .tsv (each also .gz, .bz2, .xz, .zst), .parquet, or - for
+            standard input. With --engine ray: several of these files, or folders of them.
         output: Its ending picks the format: .h5 or .hdf5 (as AllenNLP writes it), .parquet,
-            .npz, .safetensors, or .npy (with --pool).
+            .npz, .safetensors, or .npy (with --pool). With --engine ray: a folder.
         pool: One vector a sentence instead of one a token.
         sentences: Split each line into sentences first; the keys then count sentences.
         dtype: How numbers are stored.
@@ -87,18 +85,55 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
             warmed-up memory. carry: line r of a block of --carry-rows lines goes on from line r
             of the block before, as in AllenNLP's elmo command.
         carry_rows: Lines in a block, with --state carry.
-        batch_tokens: The most tokens run together.
+        batch_tokens: The most tokens run together; 4096 on a processor, 32768 on a GPU.
         precision: The type of the matrix products on a processor. bfloat16 and int8 are faster
             where the processor runs them, and less exact.
         word_cache: A file that keeps the token vectors of words from run to run. Made if it is
             not there; each model and precision has its own.
+        engine: plain: this process. ray: workers on this machine or a cluster; INPUT is cut into
+            pieces, each becomes a Parquet file, and a call that was stopped goes on when it is
+            repeated.
+        workers: With --engine ray: processes with a model each; one a core or GPU when left out.
+        piece_lines: With --engine ray: lines of one output file; 2000 when left out.
     """
     from elmokit.checkpoints.sources import DEFAULT_MODEL
     from elmokit.text.corpus import read_texts
+    from elmokit.vectors.encoding import sentences_of, write_vectors
     from elmokit.vectors.writers import open_writer
 
     if tokens and sentences:
         raise UsageError("--sentences splits running text, and with --tokens there is none.")
+    if engine == "ray":
+        _check_for_ray(output, state, device, word_cache)
+        _encode_with_ray(
+            sources,
+            output,
+            workers=workers,
+            address=ray_address,
+            piece_lines=piece_lines,
+            model=model,
+            layers=parse_layers(layers),
+            pool=pool,
+            tokenizer="space" if tokens else tokenizer,
+            sentences=sentences,
+            field=field,
+            dtype=dtype,
+            state=state,
+            batch_tokens=batch_tokens,
+            device=device,
+            precision=precision,
+        )
+        return
+    for option, value in (
+        ("--workers", workers),
+        ("--ray-address", ray_address),
+        ("--piece-lines", piece_lines),
+    ):
+        if value is not None:
+            raise UsageError(f"{option} goes with --engine ray.")
+    if len(sources) != 1:
+        raise UsageError("Give one INPUT; several go with --engine ray.")
+    (source,) = sources
     if output.exists() and os.path.exists(source) and output.samefile(source):
         raise ConfigError(f"{output}: input and output are the same file")
     if word_cache is not None:
@@ -110,7 +145,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         output, dtype=dtype, pooled=pool is not None, model=model or DEFAULT_MODEL, layers=layers
     )
     if sentences:
-        texts = _split(texts)
+        texts = sentences_of(texts)
     elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device, precision=precision)
     if word_cache is not None and word_cache.exists():
         elmo.load_words(word_cache)
@@ -128,62 +163,33 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         )
     if word_cache is not None:
         elmo.save_words(word_cache)
-    seconds = time.perf_counter() - start
+    _report(counts, time.perf_counter() - start, output)
+
+
+def _check_for_ray(output: Path, state: str, device: str, word_cache: Path | None) -> None:
+    """Refuse options that have no meaning in workers that know nothing of each other."""
+    if state == "carry":
+        raise UsageError("--state carry goes from line to line, and --engine ray cuts them apart.")
+    if word_cache is not None:
+        raise UsageError("--word-cache belongs to one process; leave it out with --engine ray.")
+    if device.startswith("cuda:"):
+        raise UsageError(f"--device {device}: Ray picks the GPU; give cpu or cuda.")
+    if output.suffix.lower() in FILE_ENDINGS:
+        raise UsageError(f"-o {output}: --engine ray writes a folder of Parquet files.")
+
+
+def _encode_with_ray(
+    sources: tuple[str, ...], output: Path, *, piece_lines: int | None, **options: Any
+) -> None:
+    from elmokit.plugins.ray.encode import PIECE_LINES, encode_files
+
+    start = time.perf_counter()
+    counts = encode_files(sources, output, piece_lines=piece_lines or PIECE_LINES, **options)
+    _report(counts, time.perf_counter() - start, output)
+
+
+def _report(counts: Counts, seconds: float, output: Path) -> None:
     print(
         f"{counts.sentences} sentences, {counts.tokens} tokens in {seconds:.1f} s: {output}",
         file=sys.stderr,
     )
-
-
-def write_vectors(
-    elmo: Elmo,
-    texts: Iterable[str | list[str]],
-    writer: VectorWriter,
-    *,
-    carry_rows: int | None = None,
-    **options: Any,
-) -> Counts:
-    """Encode a stream of texts into an open writer, numbered from 0.
-
-    Args:
-        elmo: The model.
-        texts: Sentences as text or as tokens.
-        writer: Where the vectors go.
-        carry_rows: Sentences in a call, when calls must be cut in one place only because the
-            state is carried from one to the next.
-        **options: As for `Elmo.encode_stream`.
-    """
-    from tqdm.auto import tqdm
-
-    pairs = ((text, elmo.tokenize(text) if isinstance(text, str) else text) for text in texts)
-    # The second iterator runs ahead by what the model reads at a time; tee keeps just that.
-    waiting, ahead = tee(pairs)
-    words = (tokens for _, tokens in ahead)
-    blocks = [words] if carry_rows is None else _blocks(words, carry_rows)
-    vectors = (array for block in blocks for array in elmo.encode_stream(block, **options))
-    counts = Counts()
-    # disable=None: no bar when standard error is no terminal.
-    for (text, tokens), array in tqdm(
-        zip(waiting, vectors, strict=True), unit=" sentences", disable=None
-    ):
-        sentence = text if isinstance(text, str) else " ".join(text)
-        writer.write(counts.sentences, sentence, tokens, array)
-        counts.sentences += 1
-        counts.tokens += len(tokens)
-    return counts
-
-
-def _blocks(words: Iterator[list[str]], rows: int) -> Iterator[list[list[str]]]:
-    while block := list(islice(words, rows)):
-        yield block
-
-
-def _split(texts: Iterable[str | list[str]]) -> Iterator[str | list[str]]:
-    """Sentences of running text; tokens are a sentence already."""
-    from elmokit.text.sentences import split_sentences
-
-    for text in texts:
-        if isinstance(text, str):
-            yield from split_sentences(text)
-        else:
-            yield text

@@ -50,6 +50,9 @@ VocabularyFile = Annotated[
     Path | None,
     Parameter(name="--vocabulary", help="Word list, when it is not beside the weights."),
 ]
+RayAddress = Annotated[
+    str | None, Parameter(help="The Ray cluster; one on this machine when left out.")
+]
 AtLeastOne = Parameter(validator=validators.Number(gte=1))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Field, Flag, Json, UsageError
+from elmokit.cli.options import AtLeastOne, Field, Flag, Json, RayAddress, UsageError
 
 EXAMPLES = (
     "elmokit pretrain corpus.txt -o my-model --preset tiny",
@@ -53,9 +53,6 @@ RayWorkers = Annotated[
         validator=validators.Number(gte=0),
         help="Start so many processes with Ray, a GPU each where it has enough; 0: without Ray.",
     ),
-]
-RayAddress = Annotated[
-    str | None, Parameter(help="The Ray cluster; one on this machine when left out.")
 ]
 HeldOut = Annotated[float, Parameter(help="Share of the documents that is not trained on.")]
 

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
 from elmokit.cli.language_model import AS_IT_IS, Loading, load_predicting
-from elmokit.cli.options import AtLeastOne, Flag, UsageError
+from elmokit.cli.options import AtLeastOne, Flag, RayAddress, UsageError
 from elmokit.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from elmokit.tasks.predictor import Predictor
     from elmokit.vectors.elmo import Elmo
+    from elmokit.web.settings import Access, Limits
 
 EXAMPLES = (
     "elmokit serve --model my-model",
     "elmokit serve --model en=my-model --model de=142.zip --predictor sentiment=my-classifier",
     "elmokit serve --model my-model --host 0.0.0.0 --token-file tokens.txt --allow-host elmo.lan",
+    "elmokit serve --model my-model --engine ray --replicas 4",
 )
 
 Positive = Parameter(validator=validators.Number(gt=0))
@@ -72,6 +78,9 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
     allow_host: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     allow_origin: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     log_texts: Annotated[bool, Flag] = False,
+    engine: Literal["plain", "ray"] = "plain",
+    replicas: Annotated[int | None, AtLeastOne] = None,
+    ray_address: RayAddress = None,
     limits: LimitOptions = NO_CHANGE,
     loading: Loading = AS_IT_IS,
 ) -> None:
@@ -92,9 +101,11 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
         allow_host: A name that clients may call the service by, besides localhost and numbers.
         allow_origin: Another site whose pages may call the service, such as https://example.org.
         log_texts: Put what clients send into the log.
+        engine: plain: this process answers. ray: replicas that Ray Serve starts do.
+        replicas: With --engine ray: processes with models of their own; 1 when left out.
     """
     try:
-        from elmokit.web.app import make_app
+        import_module("elmokit.web.app")
         from elmokit.web.server import open_port, run
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "web", "elmokit serve") from error
@@ -117,12 +128,67 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
     one_model = (loading.softmax_file, loading.vocabulary_file, loading.options_file)
     if len(model) > 1 and any(path is not None for path in one_model):
         raise UsageError("--softmax, --vocabulary and --options go with one --model.")
+    if engine == "plain" and (replicas is not None or ray_address is not None):
+        raise UsageError("--replicas and --ray-address go with --engine ray.")
     sources, folders = named_sources(model), named_sources(predictor)
+    parts: dict[str, Any] = {"limits": chosen, "access": access, "log_texts": log_texts}
+    if engine == "ray":
+        from elmokit.plugins.ray.cluster import everywhere
+        from elmokit.web.ray_serve import serve_until_stopped
+
+        Shelf(*_load(sources, folders, replace(loading, device="cpu")))  # who fails, fails at once
+        sources, folders = (
+            {name: everywhere(source) or source for name, source in given.items()}
+            for given in (sources, folders)
+        )
+        serve_until_stopped(
+            partial(build_app, sources, folders, _absolute(loading), **parts),
+            replicas=replicas or 1,
+            host=host,
+            port=port,
+            limits=chosen,
+            device=loading.device,
+            address=ray_address,
+        )
+        return
     door = open_port(host, port)  # taken before the model is loaded: who fails, fails at once
     with door:
-        shelf = Shelf(*_load(sources, folders, loading))
-        app = make_app(shelf, limits=chosen, access=access, log_texts=log_texts)
-        run(app, door, chosen)
+        run(build_app(sources, folders, loading, **parts), door, chosen)
+
+
+def build_app(
+    sources: Mapping[str, str],
+    folders: Mapping[str, str],
+    loading: Loading,
+    *,
+    limits: Limits,
+    access: Access,
+    log_texts: bool,
+) -> FastAPI:
+    """The application with its models.
+
+    Args:
+        sources: Models by name.
+        folders: Predictors by name.
+        loading: Where the parts of a model are, and where it runs.
+        limits: How much a request may ask.
+        access: Who may come in.
+        log_texts: Put what clients send into the log.
+    """
+    from elmokit.web.app import make_app
+    from elmokit.web.shelf import Shelf
+
+    shelf = Shelf(*_load(sources, folders, loading))
+    return make_app(shelf, limits=limits, access=access, log_texts=log_texts)
+
+
+def _absolute(loading: Loading) -> Loading:
+    """The same for processes with working folders of their own."""
+    files = ("softmax_file", "vocabulary_file", "options_file")
+    named = {name: getattr(loading, name) for name in files}
+    return replace(
+        loading, **{name: path.absolute() for name, path in named.items() if path is not None}
+    )
 
 
 def _load(

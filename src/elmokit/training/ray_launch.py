@@ -80,7 +80,7 @@ def pretrain_with_ray(
     ray = _import_ray()
     output = Path(config.output).absolute()
     config = replace(config, corpus=tuple(map(_absolute, config.corpus)), output=str(output))
-    with _connected(ray, address):
+    with connected(ray, address):
         use_gpu = _check_places(ray, workers, use_gpu, address)
         is_new = not output.exists()
         # This process takes the folder, so that the others come back to a run that is theirs
@@ -142,16 +142,25 @@ def _absolute(source: str) -> str:
 
 
 @contextmanager
-def _connected(ray: Any, address: str | None) -> Iterator[None]:
-    """In Ray, and out of it again if this process was not in it before."""
+def connected(ray: Any, address: str | None, **options: Any) -> Iterator[None]:
+    """In Ray, and out of it again if this process was not in it before.
+
+    Args:
+        ray: The package.
+        address: The cluster; None for the one Ray finds or starts on this machine.
+        **options: As for `ray.init`.
+
+    Raises:
+        ConfigError: No cluster answers there.
+    """
     if ray.is_initialized():
         yield
         return
     try:
-        ray.init(address=address)
+        ray.init(address=address, **options)
     except ConnectionError as error:
         where = address or os.environ.get("RAY_ADDRESS")
-        raise ConfigError(f"no Ray cluster answers at {where} ({_first_line(error)})") from None
+        raise ConfigError(f"no Ray cluster answers at {where} ({first_line(error)})") from None
     try:
         yield
     finally:
@@ -201,9 +210,10 @@ def _explained(failure: Exception) -> ElmokitError:
         break
     return PeerError(
         f"{who} has failed. Look at its messages, then go on with --resume "
-        f"({type(why).__name__}: {_first_line(why)})"
+        f"({type(why).__name__}: {first_line(why)})"
     )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error says, without the lines below."""
     return next((line for line in str(error).splitlines() if line.strip()), "")

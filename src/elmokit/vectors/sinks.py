@@ -95,12 +95,21 @@ class Hdf5Sink:
 
 
 class ParquetSink:
-    """A row per sentence: index, text, tokens, the flat vectors and their shape."""
+    """A row per sentence: index, text, tokens, the flat vectors and their shape.
+
+    With a `source`, that column comes first.
+    """
 
     GROUP_BYTES = 16 << 20
     """Rows are held back until they pass this size, and become a row group."""
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], metadata: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        dtype: np.dtype[Any],
+        metadata: Mapping[str, str],
+        source: str | None = None,
+    ) -> None:
         try:
             import pyarrow as pa
             import pyarrow.parquet as pq
@@ -108,8 +117,10 @@ class ParquetSink:
             raise MissingExtraError("pyarrow", "data", "Writing Parquet files") from error
 
         self._pa = pa
+        self._source = None if source is None else replace_surrogates(source)
         self._schema = pa.schema(
             [
+                *([] if source is None else [("source", pa.string())]),
                 ("index", pa.int64()),
                 ("text", pa.string()),
                 ("tokens", pa.list_(pa.string())),
@@ -120,7 +131,10 @@ class ParquetSink:
         )
         # Numbers of vectors hardly repeat: a dictionary or minima of them would only cost space.
         self._writer = pq.ParquetWriter(
-            path, self._schema, use_dictionary=False, write_statistics=["index"]
+            path,
+            self._schema,
+            use_dictionary=False if source is None else ["source"],
+            write_statistics=["index"],
         )
         self._rows: list[tuple[int, str, list[str], NDArray[np.floating[Any]]]] = []
         self._bytes = 0
@@ -159,7 +173,9 @@ class ParquetSink:
                 "Parquet list holds. Use .h5 or .safetensors, or split the sentence."
             )
         values = pa.array(np.concatenate([array.reshape(-1) for array in arrays]))
+        sources = [] if self._source is None else [pa.array([self._source] * len(indices))]
         columns = [
+            *sources,
             pa.array(indices, pa.int64()),
             pa.array(texts, pa.string()),
             pa.array(tokens, pa.list_(pa.string())),

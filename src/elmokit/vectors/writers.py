@@ -38,6 +38,7 @@ def open_writer(
     model: str = "",
     layers: str = "",
     sentence_index: bool = True,
+    source: str | None = None,
 ) -> "VectorWriter":
     """Prepare a vector file; nothing is touched before the ``with`` block begins.
 
@@ -52,6 +53,8 @@ def open_writer(
         layers: Which layers these are ("all", "mean", ...), kept in the same way.
         sentence_index: Write ``sentence_to_index`` into HDF5 files. Finishing the file then takes
             memory of a few times the size of the text.
+        source: Where the sentences come from, as one more column of a Parquet file; other
+            formats have no place for it.
 
     Raises:
         DataError: The ending is unknown, cannot hold vectors of tokens, or the folder is missing.
@@ -78,6 +81,7 @@ def open_writer(
         pooled=pooled,
         metadata=metadata,
         sentence_index=sentence_index,
+        source=source,
     )
 
 
@@ -93,6 +97,7 @@ class VectorWriter:
         pooled: bool,
         metadata: dict[str, str],
         sentence_index: bool,
+        source: str | None,
     ) -> None:
         self._path = path
         self._place = final_place(path)
@@ -101,6 +106,7 @@ class VectorWriter:
         self._pooled = pooled
         self._metadata = metadata
         self._sentence_index = sentence_index
+        self._source = source
         self._cleanup = ExitStack()
         self._sink: sinks.Sink | None = None
         self._last = -1
@@ -192,7 +198,7 @@ class VectorWriter:
 
         match self._ending:
             case ".parquet":
-                return sinks.ParquetSink(temporary, self._dtype, self._metadata)
+                return sinks.ParquetSink(temporary, self._dtype, self._metadata, self._source)
             case ".npz":
                 return sinks.NpzSink(temporary)
             case ".npy":

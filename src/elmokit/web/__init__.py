@@ -5,5 +5,5 @@ routes (one module a subject) read requests with schemas and formats, ask a mode
 through batching, which joins what many clients want into batches for one worker thread, and write
 the answer. walk is what the model side of the page "how it works" computes. settings holds all
 limits. client calls a service; it needs no torch and no web framework. page is the built web page,
-served as it is.
+served as it is. ray_serve lets Ray Serve start the same application several times.
 """
