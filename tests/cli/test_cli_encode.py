@@ -104,7 +104,9 @@ def test_encode_batch_size_changes_nothing(run, tmp_path, corpus, model, elmo):
 
 
 def test_encode_default_batch_is_the_library_s():
-    assert encode.__kwdefaults__["batch_tokens"] == elmo_module.BATCH_TOKENS
+    assert encode.__kwdefaults__["batch_tokens"] is None
+    for number in (elmo_module.BATCH_TOKENS, elmo_module.GPU_BATCH_TOKENS):
+        assert f"{number} on a" in encode.__doc__
 
 
 def test_encode_rows_and_tokens_of_jsonl(run, tmp_path, model, elmo):

@@ -134,6 +134,7 @@ def test_sigterm_loses_no_accepted_request(ray, tmp_path):
         assert process.wait(60) == 0, said
     finally:
         process.kill()
+        process.wait()
         process.stderr.close()
     assert [status for status, _ in answers] == [200]
     assert [json.loads(line)["event"] for line in said.splitlines()] == ["stopping", "stopped"]

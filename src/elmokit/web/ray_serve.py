@@ -69,7 +69,7 @@ def deployed(
         raise ConfigError(f"replicas = {replicas}: give at least 1")
     use_gpu, limits = wants_gpu(device), limits or Limits()
     ray = import_ray("serve", "Serving with Ray")
-    if not is_named(address):
+    if address is None:
         with open_port(host, port) as door:  # what is taken is told at once
             port = door.getsockname()[1]
     elif not port:
