@@ -279,7 +279,7 @@ def test_second_call_at_the_same_time_is_refused_and_harms_nothing(cluster, tmp_
     unfinished = folder / ".elmokit-0123456789ab.part"
     with alone_in(folder):
         unfinished.touch()  # of a worker of the first call
-        with pytest.raises(DataError, match="there are other files|another call is writing"):
+        with pytest.raises(DataError, match=r"other files|another call"):
             encode_files([source], folder, model="test-tiny")
         unfinished.unlink()
         with pytest.raises(DataError, match="another call is writing"):
