@@ -1,12 +1,13 @@
 """The engine for one sentence alone against the reference engine."""
 
 import torch
+from drawn_layers import draw_layers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import elmokit
 from elmokit.config import LstmConfig
-from elmokit.kernels import Clips, LstmState, LstmWeights, run_lstm
+from elmokit.kernels import Clips, LstmState, run_lstm
 from elmokit.kernels.one_row import AHEAD_STEPS, MOST_NUMBERS, OneRowWeights, run_one_row
 from elmokit.kernels.slots import PackedWeights
 from elmokit.model import bilstm
@@ -31,21 +32,9 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 def test_one_row_computes_what_the_reference_computes(
     seed, steps, directions, width, cells, projection, cell_clip, projection_clip, forget_bias
 ):
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(*shape):
-        return torch.randn(*shape, generator=generator) * shape[-1] ** -0.5
-
-    out = width if projection else cells
-    layers = [
-        LstmWeights(
-            draw(4 * cells, width),
-            draw(4 * cells, out),
-            draw(4 * cells),
-            draw(out, cells) if projection else None,
-        )
-        for _ in range(directions)
-    ]
+    draw, out, layers = draw_layers(
+        seed, directions, width=width, cells=cells, projection=projection
+    )
     inputs = [draw(steps, width) for _ in layers]
     state = [LstmState(draw(1, cells), draw(1, out)) for _ in layers]
     clips = Clips(cell_clip, projection_clip)

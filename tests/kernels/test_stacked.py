@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from drawn_layers import draw_layers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.kernels import Clips, LstmState, LstmWeights, run_lstm, stacked
+from elmokit.kernels import Clips, LstmState, run_lstm, stacked
 from elmokit.kernels.stacked import StackedWeights, run_stacked
 
 
@@ -26,21 +27,9 @@ from elmokit.kernels.stacked import StackedWeights, run_stacked
 def test_stacked_computes_what_the_reference_computes(
     seed, batch_sizes, directions, width, cells, projection, cell_clip, projection_clip, ahead
 ):
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(*shape):
-        return torch.randn(*shape, generator=generator) * shape[-1] ** -0.5
-
-    out = width if projection else cells
-    layers = [
-        LstmWeights(
-            draw(4 * cells, width),
-            draw(4 * cells, out),
-            draw(4 * cells),
-            draw(out, cells) if projection else None,
-        )
-        for _ in range(directions)
-    ]
+    draw, out, layers = draw_layers(
+        seed, directions, width=width, cells=cells, projection=projection
+    )
     x = draw(directions, sum(batch_sizes), width)
     rows = batch_sizes[0]
     state = [LstmState(draw(rows, cells), draw(rows, out)) for _ in layers]
