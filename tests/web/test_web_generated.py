@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import requests
 import schemathesis
@@ -14,6 +16,10 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from elmokit.web.settings import Limits
+
+# Otherwise it is imported, and rewritten by pytest, while the server's threads run: Python 3.11
+# cannot always parse in several threads.
+importlib.import_module("schemathesis.specs.openapi.schemas")
 
 CHECKS = [
     not_a_server_error,
