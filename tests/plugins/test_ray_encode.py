@@ -271,7 +271,6 @@ def test_a_folder_with_other_files_is_left_alone(cluster, tmp_path, capsys):
     assert "a file stands there" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_second_call_at_the_same_time_is_refused_and_harms_nothing(cluster, tmp_path):
     source = write_lines(tmp_path / "a.txt", 10)
     folder = tmp_path / "out"
@@ -287,6 +286,7 @@ def test_second_call_at_the_same_time_is_refused_and_harms_nothing(cluster, tmp_
     assert encode_files([source], folder, model="test-tiny").sentences == 10
 
 
+@pytest.mark.slow
 def test_commands_and_python_of_the_page_run(cluster, tmp_path, monkeypatch, capsys):
     """docs/ray.md."""
     monkeypatch.chdir(tmp_path)
