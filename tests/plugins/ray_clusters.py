@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from elmokit.cli import main
 from elmokit.text.sentences import split_sentences
 
 TEXT = Path(__file__).parents[1] / "data" / "heldout_en.txt"
@@ -62,3 +63,18 @@ def two_nodes() -> Iterator[Any]:
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def run(*arguments: object) -> int:
+    """The command with these arguments; its exit code."""
+    return main([str(argument) for argument in arguments])
+
+
+def write_lines(path: Path, count: int) -> Path:
+    """So many different lines, some of them blank."""
+    lines = (
+        "" if number % 50 == 7 else f"{SENTENCES[number % len(SENTENCES)]} {number}"
+        for number in range(count)
+    )
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return path
