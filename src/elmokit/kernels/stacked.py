@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from elmokit.kernels import pointwise
 from elmokit.kernels.reference import Clips, LstmState, LstmWeights
+from elmokit.kernels.to_device import to_device
 
 AHEAD_TOKENS = 16_384
 """The input product is taken for about so many tokens at a time, which bounds its memory."""
@@ -63,7 +65,6 @@ def run_stacked(
     directions, tokens, _ = x.shape
     cells = torch.stack([state.cells for state in states]).float()  # (D, B, H)
     before = torch.stack([state.output for state in states]).to(weights.dtype)  # (D, B, P)
-    last = before.clone()  # each sentence's output at its end, filled as the rows run
     outputs = x.new_empty(directions, tokens, before.shape[-1])
     memory = x.new_empty(directions, cells.shape[1], weights.hidden)
     start = stop = 0
@@ -86,13 +87,19 @@ def run_stacked(
             torch.bmm(inner, weights.projection.mT, out=output)
             if clips.projection is not None:
                 output.clamp_(-clips.projection, clips.projection)
-        ended = batch_sizes[step + 1] if step + 1 < len(batch_sizes) else 0
-        if ended < running:
-            last[:, ended:running] = output[:, ended:]
         before = output
         start += running
+    last = outputs.index_select(1, _last_places(batch_sizes, cells.shape[1], x.device))
     ends = [LstmState(c, o.to(torch.float32)) for c, o in zip(cells, last, strict=True)]
     return outputs, ends
+
+
+def _last_places(batch_sizes: Sequence[int], sentences: int, device: torch.device) -> Tensor:
+    """Where each sentence's last token stands in the packed batch: (B,)."""
+    running = np.asarray(batch_sizes, dtype=np.int64)  # (T,)
+    rows = np.arange(sentences)
+    last_step = np.searchsorted(-running, -rows, side="left") - 1  # the rows get fewer
+    return to_device((np.cumsum(running) - running)[last_step] + rows, device)
 
 
 def _from_inputs(x: Tensor, weights: StackedWeights) -> Tensor:

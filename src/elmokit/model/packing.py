@@ -18,6 +18,9 @@ import torch
 from torch import Tensor
 
 from elmokit.kernels import Turn, Turns
+from elmokit.kernels.to_device import to_device
+
+__all__ = ["BatchWords", "Packing", "inside", "to_device"]
 
 
 class BatchWords(NamedTuple):
@@ -63,18 +66,20 @@ class Packing:
         first_of_step = np.cumsum(running) - running
         self.batch_sizes: list[int] = running.tolist()
         self.turns = _turns(row[order], begin[order], len(row_length), device)
-        self._order = to_device(order, device)
-        sentence = np.repeat(np.arange(len(size)), size)  # (N,)
-        first = np.cumsum(size) - size  # where each sentence starts in the flat batch
-        step = np.arange(len(sentence)) - first[sentence]
+        # What is as long as the text is worked out where it is needed; little has to travel.
+        small = (order, size, row, begin, first_of_step)
+        travelled = to_device(np.concatenate(small), device)
+        self._order, sizes, rows_of, begins, firsts = travelled.split([len(a) for a in small])
+        tokens = int(size.sum())
+        sentence = torch.repeat_interleave(sizes, output_size=tokens)  # (N,)
+        first = sizes.cumsum(0) - sizes  # where each sentence starts in the flat batch
+        step = torch.arange(tokens, device=device) - first[sentence]
+        row_of, begun = rows_of[sentence], begins[sentence]
         places = {
-            "forward": begin[sentence] + step,
-            "backward": begin[sentence] + size[sentence] - 1 - step,
+            "forward": begun + step,
+            "backward": begun + sizes[sentence] - 1 - step,
         }
-        self._flat = {
-            name: to_device(first_of_step[at] + row[sentence], device)
-            for name, at in places.items()
-        }
+        self._flat = {name: firsts[at] + row_of for name, at in places.items()}
         self._packed = {name: _inverse(index) for name, index in self._flat.items()}
 
     def pack(self, flat: Tensor, direction: str) -> Tensor:
@@ -145,16 +150,6 @@ def _turns(row: Places, begin: Places, rows: int, device: torch.device) -> Turns
         holder[changed] = np.arange(first, stop)
         first = stop
     return Turns(at, to_device(holder, device))
-
-
-def to_device(
-    array: np.ndarray[tuple[int, ...], np.dtype[np.int64]], device: torch.device
-) -> Tensor:
-    """An array as a tensor; to a GPU it travels while the host goes on."""
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 def inside(lengths: Sequence[int], device: torch.device) -> Tensor:

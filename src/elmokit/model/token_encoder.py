@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import ModelConfig
+from elmokit.kernels.to_device import to_device
 from elmokit.model.char_cnn import CharacterCnn
 from elmokit.model.packed_linear import PackedLinear
 from elmokit.text.inputs import WordInputs
@@ -58,5 +60,7 @@ class TokenEncoder(nn.Module):
 
 
 def _to(ids: Any, device: torch.device) -> Tensor:
-    """Ids on the device; a pinned tensor travels while the host goes on."""
+    """Ids on the device; arrays and pinned tensors travel while the host goes on."""
+    if isinstance(ids, np.ndarray):
+        return to_device(ids, device)
     return torch.as_tensor(ids).to(device, non_blocking=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,15 +24,15 @@ def cut_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     Returns:
         Batches of indices into `lengths`, longest sentences first.
     """
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    sizes = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    ends = np.cumsum(sizes[order])
     batches: list[list[int]] = []
-    room = 0
-    for i in order:
-        if not batches or lengths[i] > room:
-            batches.append([])
-            room = budget
-        batches[-1].append(i)
-        room -= lengths[i]
+    start = done = 0
+    while start < len(order):
+        stop = max(start + 1, int(np.searchsorted(ends, done + budget, side="right")))
+        batches.append(order[start:stop].tolist())
+        start, done = stop, int(ends[stop - 1])
     return batches
 
 
@@ -40,6 +42,7 @@ def run_in_batches(
     run: Callable[[list[Item]], Sequence[Result]],
     budget: int,
     ahead: int = WINDOW_BATCHES,
+    finish: Callable[[], None] | None = None,
 ) -> Iterator[Result]:
     """Send a stream through `run` batch by batch and yield the results in the stream's order.
 
@@ -51,30 +54,41 @@ def run_in_batches(
         run: Gives one result per item of a batch.
         budget: The most tokens in a batch.
         ahead: How many batches' worth of items are read at a time.
+        finish: Called before results are handed out, where `run` only sets them going.
 
     Yields:
         One result per item.
     """
-    for window in _windows(items, length, ahead * budget):
-        results: dict[int, Result] = {}
-        for batch in cut_batches([length(item) for item in window], budget):
-            results.update(zip(batch, run([window[i] for i in batch]), strict=True))
-        for i in range(len(window)):
-            yield results.pop(i)
+    for window, lengths in _windows(items, length, ahead * budget):
+        results: list[Any] = [None] * len(window)
+        for batch in cut_batches(lengths, budget):
+            for i, result in zip(batch, run([window[i] for i in batch]), strict=True):
+                results[i] = result
+        if finish is not None:
+            finish()
+        results.reverse()
+        while results:  # none is held once it is handed out
+            yield results.pop()
 
 
 def _windows(
     items: Iterable[Item], length: Callable[[Item], int], budget: int
-) -> Iterator[list[Item]]:
-    """Consecutive stretches of the stream with at most `budget` tokens (or one long item)."""
+) -> Iterator[tuple[list[Item], list[int]]]:
+    """Consecutive stretches of the stream with at most `budget` tokens (or one long item).
+
+    Yields:
+        The items, and their lengths.
+    """
     window: list[Item] = []
+    lengths: list[int] = []
     used = 0
     for item in items:
         size = length(item)
         if window and used + size > budget:
-            yield window
-            window, used = [], 0
+            yield window, lengths
+            window, lengths, used = [], [], 0
         window.append(item)
+        lengths.append(size)
         used += size
     if window:
-        yield window
+        yield window, lengths

@@ -16,9 +16,9 @@ import functools
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeGuard
 
 from elmokit.errors import ConfigError, MissingExtraError
 
@@ -70,6 +70,17 @@ class Tokenizer(ABC):
     def tokenize(self, text: str) -> list[str]:
         """Return the tokens, each of them ``text[start:end]`` of its span."""
         return [text[start:end] for start, end in self.spans(text)]
+
+
+def is_tokens(sentence: object) -> TypeGuard[Sequence[str]]:
+    """Whether it is a sequence of strings."""
+    if not isinstance(sentence, (list, Sequence)):  # a list is seen at once
+        return False
+    try:
+        "".join(sentence)  # the fastest way to look at all
+    except TypeError:
+        return False
+    return True
 
 
 @functools.lru_cache(maxsize=64)

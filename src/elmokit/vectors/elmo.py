@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,19 +16,20 @@ from elmokit.checkpoints.exports import Format
 from elmokit.checkpoints.native import Storage
 from elmokit.config import ModelConfig
 from elmokit.errors import CheckpointError, ConfigError, DataError
-from elmokit.model.bilm import Precision, build, two_lanes
+from elmokit.model.bilm import Precision, build
 from elmokit.model.bilstm import LayerState
-from elmokit.model.packing import Packing, inside
+from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.batches import WINDOW_BATCHES, run_in_batches
 from elmokit.text.inputs import InputBuilder
-from elmokit.text.tokens import get_tokenizer
+from elmokit.text.tokens import get_tokenizer, is_tokens
 from elmokit.vectors import scoring
+from elmokit.vectors.batch_run import BatchRun
 from elmokit.vectors.devices import check_device, no_gradients
 from elmokit.vectors.first_stage import FirstStage
 from elmokit.vectors.generation import generate
-from elmokit.vectors.layers import LayerChoice, Layers, choose_layers
-from elmokit.vectors.pooling import Pool, check_pool, pool_tokens
+from elmokit.vectors.layers import Layers, choose_layers
+from elmokit.vectors.pooling import Pool, check_pool
 from elmokit.vectors.states import STATES, CarriedState, Starts, State
 from elmokit.vectors.substitutes import Substitute, substitutes
 from elmokit.vectors.word_cache import DEFAULT_WORDS
@@ -218,15 +218,17 @@ class Elmo:
             raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
         tokens = (self.tokens(sentence, i) for i, sentence in enumerate(sentences))
 
-        def run(batch: list[list[str]]) -> list[Any]:
-            return self._run(batch, choice, pool, state, output)
-
+        run = BatchRun(self.bilm, self._first, self._starts, choice, pool, state, output)
         if state == "carry":
             whole = list(tokens)
-            return iter(run(whole) if whole else [])
+            results = run(whole) if whole else []
+            run.finish()
+            return iter(results)
         # A processor's rows stay busy whatever the lengths; a GPU wants similar ones together.
         ahead = 1 if on_processor else WINDOW_BATCHES
-        return run_in_batches(tokens, lambda words: len(words) + 2, run, batch_tokens, ahead)
+        return run_in_batches(
+            tokens, lambda words: len(words) + 2, run, batch_tokens, ahead, run.finish
+        )
 
     def score(self, sentences: str | Iterable[Sentence]) -> Any:
         """Log-probabilities of every word, from the left and from the right.
@@ -338,61 +340,11 @@ class Elmo:
         """The sentence's tokens; `number` names it when it is no sentence."""
         if isinstance(sentence, str):
             return self.tokenize(sentence)
-        if isinstance(sentence, Sequence):
-            with suppress(TypeError):
-                "".join(sentence)  # the fastest way to see that all are strings
-                return list(sentence)
+        if is_tokens(sentence):
+            return list(sentence)
         raise DataError(
             f"sentence {number}: expected a text or a list of tokens, found {sentence!r:.80}"
         )
-
-    def _run(
-        self,
-        batch: list[list[str]],
-        choice: LayerChoice,
-        pool: Pool | None,
-        state: State,
-        output: Literal["numpy", "torch"],
-    ) -> list[Any]:
-        """One batch through the whole machine."""
-        # One sentence alone is cut between the cores in another way.
-        lanes = self.device.type == "cpu" and len(batch) > 1
-        # The markers' own vectors are nobody's, but a sentence without words has nothing else.
-        markers = state == "carry" or not all(batch)
-        with no_gradients(), two_lanes() if lanes else nullcontext():
-            starts = self._starts.before_markers if markers else self._starts.at_first_word
-            tokens, packing, lengths = self._first(batch, use_cache=True, markers=markers)
-            outputs = self.bilm.layers(tokens, packing, starts(state, len(batch)))
-            inner = inside(lengths, tokens.device) if markers else None
-            del tokens  # from here on the layers alone hold what they need
-            ends: list[LayerState] = []
-            wanted = choice.count if state == "carry" else choice.needed
-
-            def halves() -> Iterator[tuple[Tensor, ...]]:
-                for _ in range(wanted):
-                    layer = next(outputs)
-                    ends.append(layer.state)
-                    yield (
-                        layer.halves
-                        if inner is None
-                        else tuple(half.index_select(0, inner) for half in layer.halves)
-                    )
-                    del layer
-
-            sizes = [len(words) for words in batch]
-            combined = choice.combine(halves(), sizes)  # (N, D) or (L + 1, N, D)
-            if state == "carry":
-                self._starts.carried.store(ends[1:])
-            if combined.is_cuda and output == "numpy" and pool is None:
-                # One copy, to memory that the GPU reaches, instead of one for each sentence.
-                combined = torch.empty_like(combined, device="cpu", pin_memory=True).copy_(combined)
-            results: Sequence[Tensor] = combined.split(sizes, dim=-2)
-            if pool is not None:
-                results = [pool_tokens(part, pool) for part in results]
-            elif len(results) > 1 and not combined.is_cuda:
-                # A view would keep the whole batch alive; on a GPU that is cheaper than copies.
-                results = [part.clone() for part in results]
-        return [part.cpu().numpy() for part in results] if output == "numpy" else list(results)
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:

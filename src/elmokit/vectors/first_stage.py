@@ -13,10 +13,10 @@ from torch import Tensor
 
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.model.bilm import BiLM, side_by_side
-from elmokit.model.packing import BatchWords, Packing, to_device
+from elmokit.model.packing import Packing, to_device
 from elmokit.text.inputs import InputBuilder
 from elmokit.vectors import word_file
-from elmokit.vectors.word_cache import WordCache
+from elmokit.vectors.word_cache import Numbers, WordCache
 
 CNN_BATCH, GPU_CNN_BATCH = 256, 8192
 """Words that pass the character CNN together, which bounds its memory."""
@@ -52,22 +52,15 @@ class FirstStage:
             begin, end = self._inputs.begin, self._inputs.end
             batch = [(begin, *tokens, end) for tokens in batch]
         flat = list(chain.from_iterable(batch))
-        lengths = [len(tokens) for tokens in batch]
-        distinct = {word: i for i, word in enumerate(dict.fromkeys(flat))}
-        words = list(distinct)
+        lengths = list(map(len, batch))
         device = self._bilm.device
-        places = to_device(
-            np.fromiter(map(distinct.__getitem__, flat), np.int64, len(flat)), device
-        )
         if not use_cache:
-            return self._encode(words).index_select(0, places), Packing(lengths, device), lengths
+            return self._each_once(flat), Packing(lengths, device), lengths
         if not self._infers_on_processor():
-            vectors = self.cache.vectors(words)
-            return vectors.index_select(0, places), Packing(lengths, device), lengths
-        names, vectors = self.cache.look_up(words)
-        known = BatchWords(names, vectors, places)
-        packing = Packing(lengths, device, rows=ROWS, words=known)
-        return vectors.index_select(0, places), packing, lengths
+            return self.cache.vectors(flat), Packing(lengths, device), lengths
+        words = self.cache.look_up(flat)
+        packing = Packing(lengths, device, rows=ROWS, words=words)
+        return words.vectors.index_select(0, words.places), packing, lengths
 
     def markers(self) -> Tensor:
         """The token vectors of the marks before and after a sentence: (2, P)."""
@@ -86,15 +79,24 @@ class FirstStage:
         vocabulary, symbols = self._checkpoint.vocabulary, self._checkpoint.symbols
         return word_file.model_key(self._bilm, vocabulary, symbols, self._bilm.precision)
 
+    def _each_once(self, tokens: Sequence[str]) -> Tensor:
+        """Token vectors (N, P) by way of the encoder alone, each distinct word once."""
+        distinct = {word: i for i, word in enumerate(dict.fromkeys(tokens))}
+        places = np.fromiter(map(distinct.__getitem__, tokens), np.int64, len(tokens))
+        return self._encode(list(distinct)).index_select(0, to_device(places, self._bilm.device))
+
     def _encode(self, words: Sequence[str]) -> Tensor:
         # Words of similar length share a pass through the CNN, so that short ones need few
         # columns.
-        order = sorted(range(len(words)), key=lambda i: len(words[i]))
+        lengths = np.fromiter(map(len, words), np.int64, len(words))
+        order = np.argsort(lengths, kind="stable")
         size = GPU_CNN_BATCH if self._bilm.device.type == "cuda" else CNN_BATCH
-        groups = [order[start : start + size] for start in range(0, len(order), size)]
+        groups = np.split(order, range(size, len(order), size))
 
-        def encode(some: list[list[int]]) -> list[Tensor]:
-            return [self._bilm.embed(self._inputs([words[i] for i in group])) for group in some]
+        def encode(some: list[Numbers]) -> list[Tensor]:
+            return [
+                self._bilm.embed(self._inputs([words[i] for i in group.tolist()])) for group in some
+            ]
 
         if self._infers_on_processor() and len(groups) > 1:
             halves = groups[::2], groups[1::2]  # both have short and long words
@@ -103,7 +105,7 @@ class FirstStage:
             groups = halves[0] + halves[1]
         else:
             pieces = encode(groups)
-        places = np.argsort(np.fromiter(chain.from_iterable(groups), np.int64, len(words)))
+        places = np.argsort(np.concatenate(groups))
         return torch.cat(pieces).index_select(0, to_device(places, self._bilm.device))
 
     def _infers_on_processor(self) -> bool:

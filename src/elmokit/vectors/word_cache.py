@@ -4,26 +4,49 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.model.packing import to_device
+from elmokit.model.packing import BatchWords, to_device
 
 DEFAULT_WORDS = 32_768
 
-_numbers = itertools.count()
-"""Names of vectors, never given twice."""
+Numbers = NDArray[np.int64]
+
+_names = itertools.count(step=1 << 32)
+"""Every call takes the numbers up to the next one: a name of a vector is never given twice."""
+
+_FIRST_FIXED = -1
+_NEW = 1 << 40
+
+
+class _Rows(dict[str, int]):
+    """Where each word's vector stands: a row of the table, or `_FIRST_FIXED` and downwards.
+
+    A word that is not there is noted as new, and stands at `_NEW` and upwards until it has a row.
+    """
+
+    def __init__(self, fixed: Sequence[str]) -> None:
+        super().__init__((word, _FIRST_FIXED - row) for row, word in enumerate(fixed))
+        self.new: list[str] = []
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = _NEW + len(self.new)
+        self.new.append(word)
+        return number
 
 
 class WordCache:
     """A bounded store of token vectors in front of the character CNN.
 
-    When it is full, the words that were not used for longest make room.
+    When it is full, the words that were not used for longest make room. A batch costs one look
+    into a dictionary for each of its tokens; all else is arithmetic on whole arrays.
 
     Args:
         encode: Gives the vectors of words that are not stored: (n, P).
@@ -35,12 +58,10 @@ class WordCache:
     ) -> None:
         self._encode = encode
         self.capacity = capacity
-        self._rows: dict[str, int] = {}  # least recently used first
-        self._names: dict[str, int] = {}
-        self._table: Tensor | None = None
-        self._fixed: Mapping[str, int] = {}
+        self._fixed: list[str] = []
         self._fixed_table: Tensor | None = None
         self._lock = threading.RLock()
+        self.clear()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
@@ -63,12 +84,12 @@ class WordCache:
                 raise
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._words)
 
     def fix(self, words: Sequence[str], vectors: Tensor) -> None:
         """Use given vectors for these words, always; other words are still encoded."""
         with self._lock:
-            self._fixed = {word: row for row, word in enumerate(words)}
+            self._fixed = list(words)
             self._fixed_table = vectors
             self.clear()
 
@@ -82,9 +103,13 @@ class WordCache:
     def clear(self) -> None:
         """Forget the words kept so far."""
         with self._lock:
-            self._rows.clear()
-            self._names.clear()
-            self._table = None
+            self._rows = _Rows(self._fixed)
+            self._fixed_names = _new_names(len(self._fixed))
+            self._words: list[str] = []  # of each row
+            self._table: Tensor | None = None
+            self._names = np.empty(0, dtype=np.int64)  # of each row of the table
+            self._used = np.empty(0, dtype=np.int64)  # the batch that used a row last
+            self._batch = 0
 
     def move(self, device: torch.device) -> None:
         """Forget the words kept so far; given vectors go to the device."""
@@ -93,103 +118,137 @@ class WordCache:
             if self._fixed_table is not None:
                 self._fixed_table = self._fixed_table.to(device)
 
-    def look_up(self, words: Sequence[str]) -> tuple[list[int], Tensor]:
-        """Distinct words' vectors (N, P), and names of them.
-
-        A name is a number that never stands for another vector, so what is computed from the
-        vector may be kept under it.
-        """
+    def vectors(self, tokens: Sequence[str]) -> Tensor:
+        """Token vectors, in order: (N, P)."""
         with self._alone():
-            vectors = self.vectors(words)
-            names = []
-            for word in words:
-                name = self._names.get(word)
-                if name is None:
-                    name = next(_numbers)
-                    if word in self._rows or word in self._fixed:
-                        self._names[word] = name
-                names.append(name)
-            return names, vectors
+            rows, fresh, _ = self._find(tokens)
+            return self._take(rows, fresh)
+
+    def look_up(self, tokens: Sequence[str]) -> BatchWords:
+        """The distinct words among the tokens, and where each stands."""
+        with self._alone():
+            rows, fresh, fresh_names = self._find(tokens)
+            distinct, places = np.unique(rows, return_inverse=True)
+            names = np.empty_like(distinct)
+            known = (self._names, fresh_names, self._fixed_names)
+            for some, (at, row) in zip(known, self._split(distinct), strict=True):
+                names[at] = some[row]
+            vectors = self._take(distinct, fresh)
+            return BatchWords(names.tolist(), vectors, to_device(places, vectors.device))
 
     def kept(self) -> tuple[list[str], Tensor]:
         """The words kept so far, least recently used first, and their vectors (n, P)."""
         with self._lock:
             if self._table is None:
                 return [], torch.empty(0, 0)
-            return list(self._rows), self._table[list(self._rows.values())]
+            order = np.argsort(self._used[: len(self)], kind="stable")
+            return [self._words[row] for row in order.tolist()], _rows_of(self._table, order)
 
     def keep(self, words: Sequence[str], vectors: Tensor) -> int:
         """Take over words that another cache has kept; returns how many words are kept now."""
         with self._alone():
-            known = self._rows.keys() | self._fixed.keys()
-            new = [i for i, word in enumerate(words) if word not in known]
+            new = [i for i, word in enumerate(words) if word not in self._rows]
             new = new[max(0, len(new) - self.capacity) :]  # the most recently used
+            self._batch += 1
             if new:
-                self._keep([words[i] for i in new], vectors[new])
+                self._store([words[i] for i in new], vectors[new])
             return len(self)
 
-    def vectors(self, words: Sequence[str]) -> Tensor:
-        """Token vectors of distinct words, in order: (N, P)."""
-        with self._alone():
-            return self._vectors(words)
+    def _find(self, tokens: Sequence[str]) -> tuple[Numbers, Tensor | None, Numbers]:
+        """The row of every token, after the words that are new have been encoded.
 
-    def _vectors(self, words: Sequence[str]) -> Tensor:
-        fixed: list[int] = []
-        kept: list[int] = []
-        missing: list[int] = []
-        for i, word in enumerate(words):
-            if word in self._rows:  # never a fixed one
-                kept.append(i)
-            else:
-                (fixed if word in self._fixed else missing).append(i)
-        parts: list[Tensor] = []
-        if fixed:
-            assert self._fixed_table is not None
-            at = [self._fixed[words[i]] for i in fixed]
-            parts.append(self._fixed_table.index_select(0, _on(self._fixed_table, at)))
-        if kept:
+        Returns:
+            The rows (N,); the vectors of new words for which there was no room, whose rows stand
+            after the table's; and the names of these.
+        """
+        self._batch += 1
+        self._rows.new.clear()
+        rows = np.fromiter(map(self._rows.__getitem__, tokens), np.int64, len(tokens))
+        new = self._rows.new
+        if not new:
+            self._used[rows[rows >= 0]] = self._batch
+            return rows, None, _new_names(0)
+        places = np.flatnonzero(rows >= _NEW)
+        self._used[rows[(rows >= 0) & (rows < _NEW)]] = self._batch
+        vectors = self._encode(new)
+        stored = self._store(new, vectors)
+        for word in new[stored:]:
+            del self._rows[word]
+        fresh = vectors[stored:]
+        have = len(self._names)
+        found = [self._rows[word] for word in new[:stored]] + list(range(have, have + len(fresh)))
+        rows[places] = np.array(found, dtype=np.int64)[rows[places] - _NEW]
+        return rows, fresh if len(fresh) else None, _new_names(len(fresh))
+
+    def _take(self, rows: Numbers, fresh: Tensor | None) -> Tensor:
+        """The vectors at rows as `_find` gives them: (n, P)."""
+        if fresh is None and not self._fixed:
             assert self._table is not None
-            rows = [self._rows.pop(words[i]) for i in kept]
-            self._rows.update(zip((words[i] for i in kept), rows, strict=True))
-            parts.append(self._table.index_select(0, _on(self._table, rows)))
-        if missing:
-            new = [words[i] for i in missing]
-            fresh = self._encode(new)
-            self._keep(new, fresh)
-            parts.append(fresh)
-        if len(parts) == 1:
-            return parts[0]
-        joined = torch.cat(parts)
-        places = _on(joined, [*fixed, *kept, *missing])
-        return torch.empty_like(joined).index_copy_(0, places, joined)
+            return _rows_of(self._table, rows)
+        some = next(t for t in (self._table, fresh, self._fixed_table) if t is not None)
+        vectors = some.new_empty(len(rows), some.shape[1])
+        tables = (self._table, fresh, self._fixed_table)
+        for table, (places, at) in zip(tables, self._split(rows), strict=True):
+            if table is not None and len(places):
+                vectors.index_copy_(0, to_device(places, table.device), _rows_of(table, at))
+        return vectors
 
-    def _keep(self, words: list[str], vectors: Tensor) -> None:
-        """Store new words, in the place of the oldest where there is no room."""
-        words, vectors = words[: self.capacity], vectors[: self.capacity]
-        if not words:
-            return
-        self._grow(len(self._rows) + len(words), vectors)
+    def _split(self, rows: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+        """Which of the rows are kept, fresh and fixed ones, and where they stand among these."""
+        have = len(self._names)
+        kinds = (rows >= 0) & (rows < have), rows >= have, rows < 0
+        for kind, at in zip(kinds, (rows, rows - have, _FIRST_FIXED - rows), strict=True):
+            yield np.flatnonzero(kind), at[kind]
+
+    def _store(self, words: list[str], vectors: Tensor) -> int:
+        """Keep new words, in the place of the oldest where there is no room.
+
+        What this batch uses stays.
+
+        Returns:
+            How many of them are kept, counted from the first.
+        """
+        used = len(self)
+        count = min(len(words), self.capacity)
+        rows = np.arange(used, min(used + count, self.capacity))
+        if count > len(rows):
+            old = np.flatnonzero(self._used[:used] < self._batch)
+            oldest = old[np.argsort(self._used[old], kind="stable")][: count - len(rows)]
+            for row in oldest.tolist():
+                del self._rows[self._words[row]]
+            rows = np.concatenate([rows, oldest])
+        count = len(rows)
+        if not count:
+            return 0
+        self._grow(int(rows.max()) + 1, vectors)
         assert self._table is not None
-        free = list(range(len(self._rows), min(self.capacity, len(self._rows) + len(words))))
-        oldest = iter(list(self._rows))
-        while len(free) < len(words):
-            word = next(oldest)
-            free.append(self._rows.pop(word))
-            self._names.pop(word, None)
-        self._table.index_copy_(0, _on(self._table, free), vectors)
-        self._rows.update(zip(words, free, strict=True))
+        self._table.index_copy_(0, to_device(rows, self._table.device), vectors[:count])
+        self._names[rows] = _new_names(count)
+        self._used[rows] = self._batch
+        self._words.extend([""] * (int(rows.max()) + 1 - used))
+        for row, word in zip(rows.tolist(), words, strict=False):
+            self._words[row] = word
+            self._rows[word] = row
+        return count
 
     def _grow(self, rows: int, like: Tensor) -> None:
         """Make room by doubling, never beyond the capacity."""
-        have = 0 if self._table is None else len(self._table)
-        if have >= min(rows, self.capacity):
+        have = len(self._names)
+        if have >= rows:
             return
-        table = like.new_empty(min(self.capacity, max(rows, 2 * have, 1024)), like.shape[1])
+        room = min(self.capacity, max(rows, 2 * have, 1024))
+        table = like.new_empty(room, like.shape[1])
         if self._table is not None:
             table[:have] = self._table
         self._table = table
+        more = np.zeros(room - have, dtype=np.int64)
+        self._names = np.concatenate([self._names, more])
+        self._used = np.concatenate([self._used, more])
 
 
-def _on(table: Tensor, rows: list[int]) -> Tensor:
-    """Numbers of rows, where the table is."""
-    return to_device(np.array(rows, dtype=np.int64), table.device)
+def _new_names(count: int) -> Numbers:
+    return next(_names) + np.arange(count)
+
+
+def _rows_of(table: Tensor, rows: Numbers) -> Tensor:
+    return table.index_select(0, to_device(rows, table.device))
