@@ -67,6 +67,8 @@ def run_stacked(
     before = torch.stack([state.output for state in states]).to(weights.dtype)  # (D, B, P)
     outputs = x.new_empty(directions, tokens, before.shape[-1])
     memory = x.new_empty(directions, cells.shape[1], weights.hidden)
+    state_weight = weights.state.mT
+    projection = None if weights.projection is None else weights.projection.mT
     start = stop = 0
     gates = x
     for step, running in enumerate(batch_sizes):
@@ -78,13 +80,13 @@ def run_stacked(
             gates = _from_inputs(x[:, start:stop], weights)  # (D, n, 4H)
             first = start
         now = gates[:, start - first : start - first + running]
-        now.baddbmm_(before[:, :running], weights.state.mT)  # (D, b, 4H)
+        now.baddbmm_(before[:, :running], state_weight)  # (D, b, 4H)
         output = outputs[:, start : start + running]
-        inner = output if weights.projection is None else memory[:, :running]
+        inner = output if projection is None else memory[:, :running]
         own = cells[:, :running]
         pointwise.infer(now, own, inner, clips.cells)
-        if weights.projection is not None:
-            torch.bmm(inner, weights.projection.mT, out=output)
+        if projection is not None:
+            torch.bmm(inner, projection, out=output)
             if clips.projection is not None:
                 output.clamp_(-clips.projection, clips.projection)
         before = output

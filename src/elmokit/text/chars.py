@@ -88,7 +88,9 @@ class ByteAlphabet(Alphabet):
         longest = self.max_characters - 2
         rows = [word.encode("utf-8", "ignore")[:longest] for word in words]
         markers = {self.begin_sentence: BYTE_BEGIN_SENTENCE, self.end_sentence: BYTE_END_SENTENCE}
-        marked = [i for i, word in enumerate(words) if word in markers]
+        marked = []
+        if any(marker in words for marker in markers):  # quickly seen, and mostly not so
+            marked = [i for i, word in enumerate(words) if word in markers]
         for i in marked:
             rows[i] = b"?"  # its id is no byte's, and follows
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))

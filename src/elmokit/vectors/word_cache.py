@@ -172,12 +172,11 @@ class WordCache:
         self._used[rows[(rows >= 0) & (rows < _NEW)]] = self._batch
         vectors = self._encode(new)
         stored = self._store(new, vectors)
-        for word in new[stored:]:
+        for word in new[len(stored) :]:
             del self._rows[word]
-        fresh = vectors[stored:]
-        have = len(self._names)
-        found = [self._rows[word] for word in new[:stored]] + list(range(have, have + len(fresh)))
-        rows[places] = np.array(found, dtype=np.int64)[rows[places] - _NEW]
+        fresh = vectors[len(stored) :]
+        beyond = len(self._names) + np.arange(len(fresh))
+        rows[places] = np.concatenate([stored, beyond])[rows[places] - _NEW]
         return rows, fresh if len(fresh) else None, _new_names(len(fresh))
 
     def _take(self, rows: Numbers, fresh: Tensor | None) -> Tensor:
@@ -200,36 +199,34 @@ class WordCache:
         for kind, at in zip(kinds, (rows, rows - have, _FIRST_FIXED - rows), strict=True):
             yield np.flatnonzero(kind), at[kind]
 
-    def _store(self, words: list[str], vectors: Tensor) -> int:
+    def _store(self, words: list[str], vectors: Tensor) -> Numbers:
         """Keep new words, in the place of the oldest where there is no room.
 
         What this batch uses stays.
 
         Returns:
-            How many of them are kept, counted from the first.
+            The rows of those that are kept: the first ones, all if there is room.
         """
         used = len(self)
         count = min(len(words), self.capacity)
         rows = np.arange(used, min(used + count, self.capacity))
+        self._words += words[: len(rows)]
         if count > len(rows):
             old = np.flatnonzero(self._used[:used] < self._batch)
             oldest = old[np.argsort(self._used[old], kind="stable")][: count - len(rows)]
-            for row in oldest.tolist():
+            for row, word in zip(oldest.tolist(), words[len(rows) :], strict=False):
                 del self._rows[self._words[row]]
+                self._words[row] = word
             rows = np.concatenate([rows, oldest])
-        count = len(rows)
-        if not count:
-            return 0
-        self._grow(int(rows.max()) + 1, vectors)
-        assert self._table is not None
-        self._table.index_copy_(0, to_device(rows, self._table.device), vectors[:count])
-        self._names[rows] = _new_names(count)
-        self._used[rows] = self._batch
-        self._words.extend([""] * (int(rows.max()) + 1 - used))
-        for row, word in zip(rows.tolist(), words, strict=False):
-            self._words[row] = word
-            self._rows[word] = row
-        return count
+        if len(rows):
+            self._grow(int(rows.max()) + 1, vectors)
+            assert self._table is not None
+            kept = vectors[: len(rows)]
+            self._table.index_copy_(0, to_device(rows, self._table.device), kept)
+            self._names[rows] = _new_names(len(rows))
+            self._used[rows] = self._batch
+            self._rows.update(zip(words, rows.tolist(), strict=False))
+        return rows
 
     def _grow(self, rows: int, like: Tensor) -> None:
         """Make room by doubling, never beyond the capacity."""
