@@ -96,6 +96,16 @@ class Case:
         return every, WindowState(torch.stack(cells), torch.stack(last))
 
 
+@pytest.fixture(scope="module", params=[1, 2], ids=["together", "side by side"])
+def threads(request):
+    """With more than one thread the directions run side by side."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
 @given(shapes)
 @settings(max_examples=60)
 def test_outputs_state_and_gradients_are_the_references(shape):

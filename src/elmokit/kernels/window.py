@@ -8,6 +8,8 @@ weights are taken after the loop in one product each.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from elmokit.kernels import pointwise
 from elmokit.kernels.reference import Clips
+from elmokit.kernels.side_by_side import side_by_side
 
 
 class WindowWeights(NamedTuple):
@@ -89,25 +92,8 @@ class _Window(torch.autograd.Function):
         memory = x.new_empty(directions, steps, rows, hidden) if projection is not None else None
         # The outputs that enter a step: those of the step before, blanked where a row starts anew.
         before = outputs[:, :-1] if keep is None else torch.empty_like(outputs[:, 1:])
-        for t in range(steps):
-            if keep is not None:
-                torch.mul(outputs[:, t], keep[:, t], out=before[:, t])
-            step = gates[:, t].baddbmm_(before[:, t], state_weight.mT)  # (D, B, 4H)
-            target = outputs[:, t + 1] if memory is None else memory[:, t]
-            # From here on `gates` holds the activations of this step.
-            pointwise.forward(
-                step,
-                all_cells[t],
-                all_cells[t + 1],
-                target,
-                clips.cells,
-                forget_bias,
-                None if keep is None else keep[:, t],
-            )
-            if projection is not None:
-                torch.bmm(target, projection.mT, out=outputs[:, t + 1])
-                if clips.projection is not None:
-                    outputs[:, t + 1].clamp_(-clips.projection, clips.projection)
+        parts = (gates, all_cells.transpose(0, 1), outputs, before, memory, keep)
+        _by_direction(partial(_run_forward, clips, forget_bias), *parts, state_weight, projection)
         ctx.save_for_backward(
             x,
             input_weight,
@@ -144,8 +130,6 @@ class _Window(torch.autograd.Function):
         d_outputs = gradients[0]
         directions, steps, rows, width = x.shape
         hidden = all_cells.shape[-1]
-        d_cells = torch.zeros_like(all_cells[0])
-        d_state = torch.zeros_like(outputs[:, 0])
         # Where the output was clipped no gradient passes: 0 there, 1 elsewhere.
         free = torch.ones_like(outputs[:, 1:])  # (D, T, B, P)
         if projection is not None and clips.projection is not None:
@@ -155,21 +139,8 @@ class _Window(torch.autograd.Function):
         if keep is not None:
             passes[:, :-1] *= keep[:, 1:]
         d_all = d_outputs * free  # (D, T, B, P); every step adds what comes from the next one
-        for t in reversed(range(steps)):
-            d_output = d_all[:, t].addcmul_(d_state, passes[:, t])  # (D, B, P)
-            if projection is not None:
-                d_output = torch.bmm(d_output, projection)  # (D, B, H)
-            step = gates[:, t]  # the activations, and after the next line their gates' gradient
-            pointwise.backward(
-                step,
-                all_cells[t],
-                all_cells[t + 1],
-                d_output,
-                d_cells,
-                clips.cells,
-                None if keep is None else keep[:, t],
-            )
-            d_state = torch.bmm(step, state_weight)  # (D, B, P)
+        parts = (gates, all_cells.transpose(0, 1), d_all, passes, keep)
+        _by_direction(partial(_run_backward, clips), *parts, state_weight, projection)
         flat = gates.view(directions, steps * rows, 4 * hidden)
         entered = before.reshape(directions, steps * rows, -1)
         d_x = torch.bmm(flat, input_weight).view_as(x)
@@ -181,3 +152,81 @@ class _Window(torch.autograd.Function):
             inner = memory.view(directions, steps * rows, hidden)
             d_projection = torch.bmm(d_all.reshape(directions, steps * rows, -1).mT, inner)
         return d_x, None, None, d_input, d_state_weight, d_bias, d_projection, None, None, None
+
+
+def _by_direction(run: Callable[..., None], *parts: Tensor | None) -> None:
+    """Go through the steps: on a processor each direction on cores of its own, else together.
+
+    Args:
+        run: Takes the parts.
+        parts: Tensors with the directions in front.
+    """
+    first = parts[0]
+    assert first is not None
+    if first.device.type != "cpu" or len(first) == 1 or torch.get_num_threads() == 1:
+        run(*parts)
+        return
+    own = ([None if part is None else part[d : d + 1] for part in parts] for d in range(len(first)))
+    side_by_side([partial(run, *some) for some in own])
+
+
+def _run_forward(
+    clips: Clips,
+    forget_bias: float,
+    gates: Tensor,
+    all_cells: Tensor,
+    outputs: Tensor,
+    before: Tensor,
+    memory: Tensor | None,
+    keep: Tensor | None,
+    state_weight: Tensor,
+    projection: Tensor | None,
+) -> None:
+    """All steps forward; `gates` holds the activations afterwards."""
+    for t in range(gates.shape[1]):
+        if keep is not None:
+            torch.mul(outputs[:, t], keep[:, t], out=before[:, t])
+        step = gates[:, t].baddbmm_(before[:, t], state_weight.mT)  # (D, B, 4H)
+        target = outputs[:, t + 1] if memory is None else memory[:, t]
+        pointwise.forward(
+            step,
+            all_cells[:, t],
+            all_cells[:, t + 1],
+            target,
+            clips.cells,
+            forget_bias,
+            None if keep is None else keep[:, t],
+        )
+        if projection is not None:
+            torch.bmm(target, projection.mT, out=outputs[:, t + 1])
+            if clips.projection is not None:
+                outputs[:, t + 1].clamp_(-clips.projection, clips.projection)
+
+
+def _run_backward(
+    clips: Clips,
+    gates: Tensor,
+    all_cells: Tensor,
+    d_all: Tensor,
+    passes: Tensor,
+    keep: Tensor | None,
+    state_weight: Tensor,
+    projection: Tensor | None,
+) -> None:
+    """All steps backward; `gates` holds the gradient of the gates afterwards."""
+    d_cells = torch.zeros_like(all_cells[:, 0])  # (D, B, H)
+    d_state = torch.zeros_like(d_all[:, 0])  # (D, B, P)
+    for t in reversed(range(gates.shape[1])):
+        d_output = d_all[:, t].addcmul_(d_state, passes[:, t])  # (D, B, P)
+        if projection is not None:
+            d_output = torch.bmm(d_output, projection)  # (D, B, H)
+        pointwise.backward(
+            gates[:, t],
+            all_cells[:, t],
+            all_cells[:, t + 1],
+            d_output,
+            d_cells,
+            clips.cells,
+            None if keep is None else keep[:, t],
+        )
+        d_state = torch.bmm(gates[:, t], state_weight)  # (D, B, P)
