@@ -39,6 +39,8 @@ Sentence = str | Sequence[str]
 
 BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32_768
 """Tokens run together when the caller does not say."""
+GPU_WINDOW_TOKENS = 524_288
+"""About so many tokens are read ahead on a GPU; their vectors are held until all have come."""
 WARM_UP: Sequence[Sentence] = ("",) * 16
 """Empty sentences read in a row before ``state="warm"`` starts; by then the state has settled."""
 
@@ -225,7 +227,9 @@ class Elmo:
             run.finish()
             return iter(results)
         # A processor's rows stay busy whatever the lengths; a GPU wants similar ones together.
-        ahead = 1 if on_processor else WINDOW_BATCHES
+        ahead = 1
+        if not on_processor:
+            ahead = max(1, min(WINDOW_BATCHES, GPU_WINDOW_TOKENS // batch_tokens))
         return run_in_batches(
             tokens, lambda words: len(words) + 2, run, batch_tokens, ahead, run.finish
         )
