@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elmokit.model.packing import to_device
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.encoder import ClassLoss, check_classes, known_classes
 from elmokit.tasks.task import Batch, Head, Task
@@ -47,7 +48,7 @@ class ClassHead(Head[C]):
         """Cross entropy of the true classes."""
         scores = self._scores(batch)  # (B, K)
         targets = [self._numbers[str(example.label)] for example in batch.examples]
-        loss: Tensor = self.class_loss(scores, torch.tensor(targets, device=scores.device))
+        loss: Tensor = self.class_loss(scores, to_device(torch.tensor(targets), scores.device))
         return loss
 
     def predict(self, batch: Batch[C]) -> list[C]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
+from elmokit.model.packing import to_device
 from elmokit.tasks.config import PLACES, TaskConfig
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.layers import MixedLayers
@@ -40,7 +41,7 @@ class Side:
     output: Tensor | None
     """What joins the encoder's output, (B, T, E)."""
     lengths: Tensor
-    """Tokens of each text, (B,)."""
+    """Tokens of each text, (B,), on the host."""
     mask: Tensor
     """True where a token is, (B, T)."""
 
@@ -140,13 +141,15 @@ class Embedder(nn.Module):
         lengths = torch.tensor(batch.lengths, dtype=torch.long)
         longest = max(1, int(lengths.max()))
         steps = torch.arange(longest)
-        mask = (steps[None, :] < lengths[:, None]).to(self.device)  # (B, T)
+        mask = steps[None, :] < lengths[:, None]  # (B, T)
+        places = to_device(mask.view(-1).nonzero().squeeze(1), self.device)  # (N,)
+        mask = to_device(mask, self.device)
         at_input = torch.cat([part["input"] for part in parts if "input" in part], dim=1)
         at_output = [part["output"] for part in parts if "output" in part]
         return Side(
-            _padded(self.dropout(at_input), mask),
-            _padded(self.dropout(torch.cat(at_output, dim=1)), mask) if at_output else None,
-            lengths.to(self.device),
+            _padded(self.dropout(at_input), places, mask),
+            _padded(self.dropout(torch.cat(at_output, dim=1)), places, mask) if at_output else None,
+            lengths,
             mask,
         )
 
@@ -158,8 +161,7 @@ class Embedder(nn.Module):
         return sum(part.widths.get(place, 0) for part in self.inputs)
 
 
-def _padded(flat: Tensor, mask: Tensor) -> Tensor:
-    """Vectors one after another (N, D) to (B, T, D)."""
-    places = mask.reshape(-1).nonzero().squeeze(1)  # (N,)
+def _padded(flat: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+    """Vectors one after another (N, D), and their places (N,) among all, to (B, T, D)."""
     padded = flat.new_zeros(mask.numel(), flat.shape[1]).index_copy(0, places, flat)
     return padded.view(*mask.shape, flat.shape[1])

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmokit.errors import DataError
+from elmokit.model.packing import to_device
 from elmokit.tasks.config import ClassLossConfig, EncoderConfig
 from elmokit.tasks.embedder import Side, Widths
 from elmokit.tasks.examples import Span, Tokens
@@ -59,7 +60,7 @@ class Encoder(nn.Module):
         """
         vectors = side.vectors if extra is None else torch.cat([side.vectors, extra], dim=2)
         if self.lstm is not None:
-            lengths = side.lengths.clamp(min=1).cpu()
+            lengths = side.lengths.clamp(min=1)
             packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
             encoded, _ = self.lstm(packed)
             vectors, _ = pad_packed_sequence(
@@ -135,7 +136,7 @@ def span_mask(spans: Sequence[Span], texts: Sequence[Tokens], mask: Tensor) -> T
                 f"{len(tokens)} tokens: {' '.join(tokens[:8])!r}"
             )
     steps = torch.arange(mask.shape[1], device=mask.device)  # (T,)
-    edges = torch.tensor(spans, device=mask.device)  # (B, 2)
+    edges = to_device(torch.tensor(spans), mask.device)  # (B, 2)
     return (steps >= edges[:, :1]) & (steps < edges[:, 1:])
 
 

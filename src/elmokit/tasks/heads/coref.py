@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import DataError
+from elmokit.model.packing import to_device
 from elmokit.tasks.classes import ClassHead
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.embedder import Widths
@@ -96,8 +97,8 @@ class CorefHead(ClassHead[CorefExample]):
 def _distances(names: Sequence[Span], pronouns: Sequence[Span], device: torch.device) -> Tensor:
     """Class of the distance from each name to its pronoun, (B,)."""
     far = [pronoun.start - name.start for name, pronoun in zip(names, pronouns, strict=True)]
-    edges = torch.tensor(_STEPS, device=device)
-    return torch.bucketize(torch.tensor(far, device=device), edges)
+    edges = to_device(torch.tensor(_STEPS), device)
+    return torch.bucketize(to_device(torch.tensor(far), device), edges)
 
 
 def token_span(example: CorefExample, mention: Mention) -> Span:

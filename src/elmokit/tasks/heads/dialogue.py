@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import DataError
+from elmokit.model.packing import to_device
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.embedder import Widths
 from elmokit.tasks.encoder import (
@@ -77,9 +78,9 @@ class DialogueHead(Head[FrameExample]):
         for row, example in enumerate(batch.examples):
             slots = convert_tags(example.slots or (), self._scheme)
             labels[row, : len(slots)] = torch.tensor([self._tag_numbers[tag] for tag in slots])
-        likelihoods = self.crf.loss(tags, labels.to(tags.device), side.mask)  # (B,)
+        likelihoods = self.crf.loss(tags, to_device(labels, tags.device), side.mask)  # (B,)
         of_slots = likelihoods.sum() / side.mask.sum().clamp(min=1)
-        of_intents: Tensor = self.judge(intents, torch.tensor(wanted, device=intents.device))
+        of_intents: Tensor = self.judge(intents, to_device(torch.tensor(wanted), intents.device))
         return of_intents + of_slots
 
     def predict(self, batch: Batch[FrameExample]) -> list[FrameExample]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError, DataError
+from elmokit.model.packing import to_device
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.crf import Crf
 from elmokit.tasks.embedder import Side, Widths
@@ -87,7 +88,7 @@ class TagHead(Head[TaggedExample]):
         for row, example in enumerate(batch.examples):
             tags = inner_tags(example, self._scheme)
             labels[row, : len(tags)] = torch.tensor([self._numbers[tag] for tag in tags])
-        labels = labels.to(scores.device)
+        labels = to_device(labels, scores.device)
         if self.crf is not None:
             return self.crf.loss(scores, labels, side.mask).sum() / side.mask.sum().clamp(min=1)
         loss: Tensor = self.judge(scores[side.mask], labels[side.mask])
@@ -125,7 +126,7 @@ def _predicates(batch: Batch[TaggedExample], side: Side) -> Tensor:
     for row, example in enumerate(batch.examples):
         if example.predicate is not None:
             marks[row, example.predicate] = 1
-    return marks.to(side.mask.device)
+    return to_device(marks, side.mask.device)
 
 
 def constrained_crf(labels: Sequence[str], scheme: Scheme | None) -> Crf:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
+from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
 from elmokit.vectors.forward_reader import ForwardReader
 
@@ -31,7 +32,8 @@ class TokenBatch:
         flat = [token for tokens in sentences for token in tokens]
         numbers = {word: number for number, word in enumerate(dict.fromkeys(flat))}
         self.words = list(numbers)
-        self.places = torch.tensor([numbers[token] for token in flat], dtype=torch.long).to(device)
+        places = torch.tensor([numbers[token] for token in flat], dtype=torch.long)
+        self.places = to_device(places, device)
         """Number of each token's word in `words`, (N,)."""
 
     def spread(self, vectors: Tensor) -> Tensor:

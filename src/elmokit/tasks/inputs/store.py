@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
 from elmokit.whole_file import whole_file
@@ -74,7 +75,7 @@ class LayerStore:
         for tokens in sentences:
             start = self._starts[tokens]
             pieces.append(self._data[start : start + len(tokens)])
-        together = torch.from_numpy(np.concatenate(pieces)).to(device)  # (N, L + 1, D)
+        together = to_device(np.concatenate(pieces), device)  # (N, L + 1, D)
         return list(together.float().unbind(1))
 
     def _choose(self, sentences: Sequence[Tokens], token_bytes: int) -> list[Tokens]:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig
 from elmokit.model.initial import random_model
+from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import Input, TokenBatch
 from elmokit.text.inputs import InputBuilder
@@ -52,7 +53,7 @@ class WordInput(Input):
         """Look up all tokens."""
         words = (word.lower() for word in batch.words) if self._lowercase else batch.words
         rows = torch.tensor([self._rows.get(word, 0) for word in words], dtype=torch.long)
-        rows = batch.spread(rows.to(batch.device))  # (N,)
+        rows = batch.spread(to_device(rows, batch.device))  # (N,)
         if self.training and self._dropout:
             rows = rows * (torch.rand(rows.shape, device=rows.device) >= self._dropout)
         return {"input": F.embedding(rows, self.embedding)}  # (N, width)
@@ -102,5 +103,5 @@ class StaticInput(Input):
 
     def vectors(self, batch: TokenBatch) -> dict[str, Tensor]:
         """Look up each distinct word once."""
-        rows = torch.from_numpy(self.table.lookup(batch.words)).to(batch.device)
+        rows = to_device(self.table.lookup(batch.words), batch.device)
         return {"input": batch.spread(rows)}  # (N, dim)

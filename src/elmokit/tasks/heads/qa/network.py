@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from elmokit.model.packing import to_device
 from elmokit.tasks.embedder import Side, Widths
 from elmokit.tasks.encoder import Encoder, max_pooling
 from elmokit.tasks.examples import Answer, QuestionExample, Span, Tokens
@@ -114,12 +115,12 @@ class QaHead(Head[QuestionExample]):
         found = self._point(batch, self._question(batch), windows)
         device = found.start.device
         numbers = {row: number for number, row in enumerate(used)}
-        rows = torch.tensor([numbers[window.row] for window in windows], device=device)  # (W,)
-        has_none = torch.tensor([silent[row] for row in used], device=device)  # (B,)
+        rows = to_device(torch.tensor([numbers[window.row] for window in windows]), device)  # (W,)
+        has_none = to_device(torch.tensor([silent[row] for row in used]), device)  # (B,)
         none = self._none_scores(found.pooled, rows, len(used))
         losses = []
         for scores, last in ((found.start, False), (found.end, True)):
-            gold = _true_places(windows, spans, scores.shape, last=last).to(device)
+            gold = to_device(_true_places(windows, spans, scores.shape, last=last), device)
             said = None if none is None else none[:, int(last)]
             losses.append(joint_loss(scores, gold, rows, said, has_none))
         return torch.stack(losses).sum(dim=0).mean()
@@ -144,7 +145,7 @@ class QaHead(Head[QuestionExample]):
                 if score > best[window.row][0]:
                     best[window.row] = (score, Span(window.start + first, window.start + end))
             pooled.append(found.pooled)
-        rows = torch.tensor([window.row for window in windows], device=pooled[0].device)
+        rows = to_device(torch.tensor([window.row for window in windows]), pooled[0].device)
         none = self._none_scores(torch.cat(pooled), rows, len(best))
         silence = [-torch.inf] * len(best) if none is None else none.sum(dim=1).tolist()
         answered = []
@@ -180,7 +181,7 @@ class QaHead(Head[QuestionExample]):
                 tokens = example.context_tokens[window.start : window.end]
                 pairs.append((tokens, example.question_tokens))
             marks = _common(pairs, side.mask)
-        rows = torch.tensor([window.row for window in windows], device=question.device)
+        rows = to_device(torch.tensor([window.row for window in windows]), question.device)
         encoded = self.encoder(side, marks)  # (W, T, D)
         flow = self.flow(encoded, question[rows], side.mask, asked.mask[rows])
         merged = self.merge(flow)  # (W, T, 2 C)
@@ -234,7 +235,7 @@ def _common(pairs: Sequence[tuple[Tokens, Tokens]], mask: Tensor) -> Tensor:
             if (token, *own[place + 1 : place + 2]) in couples:
                 coupled[place] = coupled[place + 1] = 1.0
         marks[row, : len(own)] = torch.tensor([alone, coupled]).T
-    return marks.to(mask.device)
+    return to_device(marks, mask.device)
 
 
 def _true_places(

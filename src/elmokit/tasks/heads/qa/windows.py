@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from elmokit.model.packing import to_device
 from elmokit.tasks.embedder import Side
 from elmokit.tasks.examples import Span
 
@@ -55,7 +56,7 @@ def _draw(lowest: int, highest: int) -> int:
 def cut(side: Side, windows: Sequence[Window]) -> Side:
     """The pieces as a batch of their own."""
     device = side.mask.device
-    rows, starts, ends = torch.tensor(windows, device=device).unbind(1)  # (W,)
+    rows, starts, ends = to_device(torch.tensor(windows), device).unbind(1)  # (W,)
     longest = max(1, *(window.end - window.start for window in windows))
     places = starts[:, None] + torch.arange(longest, device=device)  # (W, T)
     mask = places < ends[:, None]  # (W, T)
@@ -65,4 +66,5 @@ def cut(side: Side, windows: Sequence[Window]) -> Side:
         return tensor[rows[:, None], places] * mask[:, :, None]  # (W, T, D)
 
     output = None if side.output is None else pieces(side.output)
-    return Side(pieces(side.vectors), output, ends - starts, mask)
+    lengths = torch.tensor([window.end - window.start for window in windows])
+    return Side(pieces(side.vectors), output, lengths, mask)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.model.bilstm import LayerState
+from elmokit.model.packing import to_device
 from elmokit.tasks.embedder import Widths
 from elmokit.tasks.encoder import Encoder
 from elmokit.tasks.examples import SequencePair, Tokens
@@ -66,7 +67,7 @@ class Seq2seqHead(Head[SequencePair]):
             assert example.target is not None
             numbers.append(torch.tensor(self._words.target_numbers(example.target, own)))
         targets = pad_sequence(numbers, batch_first=True, padding_value=_NOTHING)
-        targets = targets.to(source.mask.device)  # (B, S)
+        targets = to_device(targets, source.mask.device)  # (B, S)
         looked = self._teach(source, targets, self._taught(batch))
         used = targets != _NOTHING  # (B, S)
         if self._head.label_smoothing:
@@ -162,7 +163,9 @@ class Seq2seqHead(Head[SequencePair]):
         for row, found in enumerate(numbers):
             table[row, : len(found)] = torch.tensor(found)
         size = len(self._words) + max(map(len, extra))
-        return self.decoder.source(encoded, side.mask, table.to(side.mask.device), size), extra
+        return self.decoder.source(
+            encoded, side.mask, to_device(table, side.mask.device), size
+        ), extra
 
     def _numbers(self, sources: Sequence[Tokens]) -> tuple[list[list[int]], list[list[str]]]:
         found = [self._words.source_numbers(tokens, copy=self._head.copy) for tokens in sources]
