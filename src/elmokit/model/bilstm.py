@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
 from elmokit.kernels import Clips, LstmState, LstmWeights, run_lstm
-from elmokit.kernels.one_row import MOST_NUMBERS, OneRowWeights, run_one_row
+from elmokit.kernels.few_rows import MOST_NUMBERS, MOST_ROWS, FewRowsWeights, run_few_rows
 from elmokit.kernels.packed_once import PackedOnce, infers_on_processor, seen_weights
 from elmokit.kernels.products import Precision
 from elmokit.kernels.side_by_side import side_by_side
@@ -81,13 +81,13 @@ class BiLstm(nn.Module):
             stack = nn.ModuleList(LstmLayer(config) for _ in range(config.layers))
             self.add_module(f"{direction}_stack", stack)
         self._stacked = [PackedOnce[StackedWeights]() for _ in range(config.layers)]
-        self._one_row = [PackedOnce[OneRowWeights]() for _ in range(config.layers)]
+        self._few_rows = [PackedOnce[FewRowsWeights]() for _ in range(config.layers)]
 
     def forget_packed(self) -> None:
         """Let go of the stacked weights."""
-        for stacked, one_row in zip(self._stacked, self._one_row, strict=True):
+        for stacked, few_rows in zip(self._stacked, self._few_rows, strict=True):
             stacked.forget()
-            one_row.forget()
+            few_rows.forget()
 
     def seen(self) -> tuple[object, ...]:
         """Equal as long as torch counts no change of the weights."""
@@ -120,7 +120,8 @@ class BiLstm(nn.Module):
             The output of each LSTM layer; what is not asked for is not computed.
         """
         if infers_on_processor(x):
-            engine = self._one_row_layers if self._one_row_pays(packing) else self._fast_layers
+            few = self.few_rows_pay(packing.sentences)
+            engine = self._few_rows_layers if few else self._fast_layers
             yield from engine(x, packing, states)
             return
         if x.is_cuda and not torch.is_grad_enabled():
@@ -179,16 +180,17 @@ class BiLstm(nn.Module):
             yield self._layer_output(packing, outputs, ends)
             inputs.update(outputs)
 
-    def _one_row_pays(self, packing: Packing) -> bool:
+    def few_rows_pay(self, sentences: int) -> bool:
+        """Whether a processor runs so many sentences by the engine for a few."""
         # Its products are exact: int8 alone would not give what int8 among others gives.
         exact = self._layer(self.config.directions[0], 0).precision == "float32"
-        small = 4 * self.config.cells * self.config.width <= MOST_NUMBERS
-        return exact and small and packing.sentences == 1
+        numbers = 4 * self.config.cells * self.config.width
+        return exact and sentences <= MOST_ROWS and sentences * numbers <= MOST_NUMBERS
 
-    def _one_row_layers(
+    def _few_rows_layers(
         self, x: Tensor, packing: Packing, states: list[LayerState]
     ) -> Iterator[LayerOutput]:
-        """The same for one sentence, both directions in one operation."""
+        """The same for a few sentences, both directions in one operation."""
         names = self.config.directions
         inputs = [packing.pack(x, name) for name in names]  # D x (N, P)
         del x  # on a long document every copy is felt
@@ -196,12 +198,13 @@ class BiLstm(nn.Module):
             layers = [self._layer(name, number) for name in names]
             packed = [layer.packed(self.config.forget_bias) for layer in layers]
             plain = [layer.weights() for layer in layers]
-            weights = self._one_row[number].get(
+            weights = self._few_rows[number].get(
                 tuple(tensor for one in plain for tensor in one),
                 f"{self.config.forget_bias}",
-                partial(OneRowWeights, plain, packed),
+                partial(FewRowsWeights, plain, packed),
             )
-            results = run_one_row(inputs, [start[name] for name in names], weights, self._clips)
+            begin = [LstmState(*map(packing.sort, start[name])) for name in names]
+            results = run_few_rows(inputs, packing.batch_sizes, begin, weights, self._clips)
             for place, (output, _) in enumerate(results):
                 inputs[place] = self._next_inputs(number, inputs[place], output)
             yield self._layer_output(

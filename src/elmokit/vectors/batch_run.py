@@ -44,8 +44,9 @@ class BatchRun:
 
     def __call__(self, batch: list[list[str]]) -> list[Any]:
         """The vectors of each sentence. On a GPU they may be on their way: see `finish`."""
-        # One sentence alone is cut between the cores in another way.
-        lanes = self.bilm.device.type == "cpu" and len(batch) > 1
+        # One sentence alone, or a few, are cut between the cores in another way.
+        few = len(batch) == 1 or self.bilm.lstm.few_rows_pay(len(batch))
+        lanes = self.bilm.device.type == "cpu" and not few
         # The markers' own vectors are nobody's, but a sentence without words has nothing else.
         markers = self.state == "carry" or not all(batch)
         with no_gradients(), two_lanes() if lanes else nullcontext():
