@@ -120,7 +120,7 @@ class BiLstm(nn.Module):
             The output of each LSTM layer; what is not asked for is not computed.
         """
         if infers_on_processor(x):
-            few = self.few_rows_pay(packing.sentences)
+            few = not packing.turns.at and self.few_rows_pay(packing.sentences)
             engine = self._few_rows_layers if few else self._fast_layers
             yield from engine(x, packing, states)
             return
