@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,14 @@ from typing import Any
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.fitting import (
+    LAYERS_FOLDER,
     RUN_FILE,
     RUN_FOLDER,
     Data,
     Request,
     Run,
     check_same,
+    data_names,
     task_settings,
 )
 from elmokit.tasks.heads import get_task
@@ -147,13 +150,12 @@ def compare(
     settings = task_settings(task, config)
     full = Request(get_task(task), elmo, static, settings, format, dict(fields or {}), device)
     with ExitStack() as stack:
-
-        def place(path: str | Path | None) -> Path:
-            if path is not None:
-                return Path(path)
-            return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-")))
-
-        folder, layers = place(output), place(store)
+        if output is None:
+            output = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-"))
+        folder = Path(output)
+        own_store = folder / LAYERS_FOLDER  # it stays if the comparison is stopped
+        layers = Path(store) if store is not None else own_store
+        names = data_names(train, dev, test)
         examples = [full.read(train), full.read(dev)]
         tested = None if test is None else full.read(test)
         variants: dict[str, Variant] = {}
@@ -164,9 +166,8 @@ def compare(
             for seed in range(first, first + seeds):
                 request = _variant(full, name, seed)
                 spot = folder / f"{name}-{seed}"
-                reports.append(
-                    _report(request, examples, tested, spot, layers, resume=resume, quiet=quiet)
-                )
+                run = Run(request, examples[0], examples[1], spot, names, quiet=quiet)
+                reports.append(_report(request, run, examples, tested, spot, layers, resume=resume))
             judged = "dev" if tested is None else "test"
             scores = tuple(float(report[judged][report["primary"]]) for report in reports)
             variants[name] = Variant(scores, sum(report["seconds"] for report in reports))
@@ -179,6 +180,7 @@ def compare(
         )
         with whole_file(folder / COMPARISON_FILE) as temporary:
             temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n", encoding="utf-8")
+        shutil.rmtree(own_store, ignore_errors=True)
     return result
 
 
@@ -201,13 +203,13 @@ def _variant(full: Request, name: str, seed: int) -> Request:
 
 def _report(
     request: Request,
+    run: Run,
     examples: Sequence[Sequence[Any]],
     test: Sequence[Any] | None,
     folder: Path,
     store: Path,
     *,
     resume: bool,
-    quiet: bool,
 ) -> dict[str, Any]:
     """The report of one run, which is made unless an earlier call has finished it."""
     done, stored = folder / REPORT_FILE, folder / RUN_FOLDER / RUN_FILE
@@ -222,7 +224,6 @@ def _report(
     else:
         folder.parent.mkdir(parents=True, exist_ok=True)
         goes_on = resume and (folder / RUN_FOLDER / RUN_FILE).is_file()
-        run = Run(request, examples[0], examples[1], folder, quiet=quiet)
         run(store, resume=goes_on, bundle=False, test=test)
     report: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
     return report

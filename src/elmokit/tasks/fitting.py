@@ -7,8 +7,8 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 
 from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.config import to_dict
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.heads import get_task
 from elmokit.tasks.inputs.references import (
@@ -45,6 +45,16 @@ RUN_FOLDER = "training"
 """Inside the predictor's folder: what was asked for, log, snapshots."""
 RUN_FILE = "run.json"
 LOG_FILE = "log.jsonl"
+LAYERS_FOLDER = "layers"
+OTHERS = {
+    "task": "another task",
+    "elmo": "another ELMo model",
+    "static": "other static vectors",
+    "config": "other settings",
+    "train": "other training data",
+    "dev": "other dev data",
+}
+"""What a run is said to differ in, by the names of `Request.describe`."""
 
 Data = str | Path | Sequence[Any]
 """A file that the task reads, or its examples."""
@@ -83,7 +93,7 @@ def fit(
         resume: Go on with a run that was stopped in this output folder.
         device: Where to compute; a GPU when there is one.
         store: Folder for the layers of the data, to be used again by later runs; left out, they
-            are deleted at the end.
+            lie in the output folder and are deleted at the end.
         bundle: Put the biLM into the predictor's folder.
         format: Format of the files, if their names do not say it.
         fields: Names of columns or fields in the files, ``{"text": "review"}``.
@@ -107,12 +117,20 @@ def fit(
             if resume:
                 raise ConfigError("resume=True: give the output folder of the run to go on with")
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-")))
-        layers = Path(store) if store is not None else None
-        if layers is None:
-            layers = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-")))
-        run = Run(request, request.read(train), request.read(dev), folder, quiet=quiet)
+        names = data_names(train, dev, test)
+        run = Run(request, request.read(train), request.read(dev), folder, names, quiet=quiet)
         tested = request.read(test) if test is not None else None
-        return run(layers, resume=resume, bundle=bundle, test=tested)
+        kept = Path(store) if store is not None else None
+        return run(kept, resume=resume, bundle=bundle, test=tested)
+
+
+def data_names(train: Data, dev: Data, test: Data | None) -> dict[str, str]:
+    """What errors call the data: ``train``, ``dev``, ``test``."""
+    given = {"train": train, "dev": dev, "test": test}
+    return {
+        part: str(data) if isinstance(data, str | Path) else f"the {part} data"
+        for part, data in given.items()
+    }
 
 
 def task_settings(
@@ -199,6 +217,7 @@ class Run:
         train: The training examples.
         dev: Examples to judge by.
         folder: Where everything goes.
+        names: What errors call the data: ``train``, ``dev``, ``test``.
         quiet: Show nothing.
     """
 
@@ -208,6 +227,7 @@ class Run:
         train: Sequence[Any],
         dev: Sequence[Any],
         folder: Path,
+        names: Mapping[str, str],
         *,
         quiet: bool = False,
     ) -> None:
@@ -215,18 +235,26 @@ class Run:
         self._train = train
         self._dev = dev
         self._folder = folder
+        self._names = names
         self._quiet = quiet
 
     def __call__(
-        self, store: Path, *, resume: bool, bundle: bool, test: Sequence[Any] | None
+        self, store: Path | None, *, resume: bool, bundle: bool, test: Sequence[Any] | None
     ) -> Predictor:
-        """Train, keep the best, write the report."""
+        """Train, keep the best, write the report.
+
+        Layers that are not kept in `store` lie in the run's folder until it has ended well, so
+        that one that goes on finds them.
+        """
         request, config = self._request, self._request.config
         # All complain before anything is written.
-        learned = request.task.learn(self._train, config)
-        request.task.score(self._dev, self._dev, config)
-        for part in (self._dev, test or ()):
-            request.task.check(part, learned)
+        with self._named("train"):
+            learned = request.task.learn(self._train, config)
+        with self._named("dev"):
+            request.task.score(self._dev, self._dev, config)
+        for name, part in (("dev", self._dev), ("test", test or ())):
+            with self._named(name):
+                request.task.check(part, learned)
         self._enter(resume)
         torch.manual_seed(config.run.seed)
         facts = Facts(request.task.name, config, learned, self._words(), request.fields)
@@ -237,7 +265,8 @@ class Run:
         )
         display.note(self._description(predictor))
         start = time.monotonic()
-        predictor.model.embedder.prepare(self._sentences(), store)
+        own_store = self._folder / RUN_FOLDER / LAYERS_FOLDER
+        predictor.model.embedder.prepare(self._sentences(), store or own_store)
         if (spent := time.monotonic() - start) > 1 and request.elmo is not None:
             display.note(f"layers of the data computed in {spent:.0f} s")
         work = TaskWork(
@@ -260,6 +289,7 @@ class Run:
         if outcome.reason == "interrupted":
             display.note(f"interrupted at step {outcome.step:,}; go on with --resume")
             raise KeyboardInterrupt
+        shutil.rmtree(own_store, ignore_errors=True)
         best = Predictor.load(
             self._folder,
             elmo=None if config.fine_tune.on else request.elmo,
@@ -268,6 +298,14 @@ class Run:
         )
         write_report(self._folder, log, best, outcome, self._train, self._dev, test, display.note)
         return best
+
+    @contextmanager
+    def _named(self, part: str) -> Iterator[None]:
+        """Errors in this block say whose fault it is."""
+        try:
+            yield
+        except DataError as error:
+            raise DataError(f"{self._names[part]}: {error}") from None
 
     def _words(self) -> list[str]:
         inputs = self._request.config.inputs
@@ -312,7 +350,7 @@ class Run:
         if stored.is_file():
             check_same(json.loads(stored.read_text(encoding="utf-8")), now, stored)
         run.mkdir(parents=True, exist_ok=True)
-        for left in (*self._folder.glob(".*.part"), *run.glob(".*.part")):  # of a kill
+        for left in (*self._folder.glob(".*.part"), *run.rglob(".*.part")):  # of a kill
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         with whole_file(stored) as temporary:
             temporary.write_text(json.dumps(now, indent=1), encoding="utf-8")
@@ -323,6 +361,6 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], stored: Path) 
     for name, value in now.items():
         if before.get(name) != value:
             raise ConfigError(
-                f"{stored}: the run was started with another {name}; resume it with the same, or "
+                f"{stored}: the run was started with {OTHERS[name]}; resume it with the same, or "
                 "start anew in another folder"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -25,6 +26,9 @@ from elmokit.training.snapshots import Snapshot
 
 _SORTED_BATCHES = 32
 """Batches among which examples are sorted by length, so that similar ones meet."""
+
+_TIE = 1e-6
+"""What other scores count beside the one that training watches: only where that one is equal."""
 
 
 class TaskWork:
@@ -114,7 +118,10 @@ class TaskWork:
         predicted = list(self._model.annotate(self._dev))
         score = self._model.task.score(self._dev, predicted, self._config)
         numbers = {name: v for name, v in score.to_dict().items() if isinstance(v, int | float)}
-        return {"score": -score.value, **numbers}  # the loop looks for the lowest
+        others = [v for name, v in score.numbers().items() if name != score.primary]
+        # The loop looks for the lowest. Of equal looks the one is better that is so otherwise.
+        watched = score.value + _TIE * fmean(others) if others else score.value
+        return {"score": -watched, "begun": float(score.value > 0), **numbers}
 
     def keep(self, measured: Mapping[str, float]) -> None:
         """Store the present weights as the best so far."""

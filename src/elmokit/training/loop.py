@@ -53,7 +53,11 @@ class Work(Protocol):
         """Take one optimiser step, counted from zero."""
 
     def evaluate(self) -> Mapping[str, float]:
-        """Measure on held-out data; the value under ``score`` is better the lower it is."""
+        """Measure on held-out data; the value under ``score`` is better the lower it is.
+
+        While the value under ``begun``, where there is one, is 0, nothing is right yet: no lack of
+        improvement is counted.
+        """
 
     def keep(self, measured: Mapping[str, float]) -> None:
         """Store the present weights as the best so far; called in the lead process."""
@@ -227,7 +231,8 @@ class _Loop:
 
     def _evaluate(self, done: int) -> None:
         self._report(done)
-        measured = self._work.evaluate()
+        measured = dict(self._work.evaluate())
+        begun = bool(measured.pop("begun", 1.0))
         score = self._team.agree(measured["score"])
         score = math.inf if math.isnan(score) else score
         better = score < self._progress.best or self._progress.best_step < 0
@@ -237,7 +242,7 @@ class _Loop:
             self._progress.without_improvement = 0
             if self._team.leads:
                 self._work.keep(measured)
-        else:
+        elif begun:
             self._progress.without_improvement += 1
         self._team.wait()
         self._display.evaluation(done, measured, better=better)

@@ -1,0 +1,123 @@
+"""Looks at the dev data: which is best, when to stop, and what lies around until the end."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from dataclasses import dataclass
+
+import pytest
+from small_tasks import sentences, settings, texts
+
+import elmokit
+from elmokit.errors import DataError
+from elmokit.tasks import fitting
+from elmokit.tasks.scores.base import Score
+from elmokit.tasks.task import Task
+from elmokit.training.display import read_log
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+
+@dataclass
+class Told(Score):
+    """Scores that a test has thought of."""
+
+    f1: float
+    accuracy: float
+    primary = "f1"
+
+    def numbers(self) -> dict[str, float]:
+        return {"accuracy": self.accuracy, "f1": self.f1}
+
+
+def looks(monkeypatch, told, output, patience):
+    """Train a tagger that is judged as told, look after look; which looks were the best so far."""
+    config = settings("tag", "run.epochs=8", f"run.patience={patience}", "encoder.cells=4")
+    remaining = iter([told[0], *told])  # one is asked for before the run begins
+    last = Told(*told[-1])
+
+    def score(self, gold, predicted, config):
+        return Told(*found) if (found := next(remaining, None)) else last
+
+    task = type(fitting.get_task("tag"))
+    assert issubclass(task, Task)
+    with monkeypatch.context() as patch:
+        patch.setattr(task, "score", score)
+        elmokit.tasks.fit(
+            "tag", sentences(20), sentences(5), elmo=None, config=config, output=output, quiet=True
+        )
+    log = read_log(output / "training" / "log.jsonl")
+    return [entry["better"] for entry in log if entry["kind"] == "heldout"]
+
+
+def test_patience_begins_when_something_is_right(monkeypatch, tmp_path):
+    told = [(0, 0.1)] * 5 + [(0.2, 0.5), (0.1, 0.9), (0.1, 0.9), (0.9, 1.0)]
+    assert looks(monkeypatch, told, tmp_path / "run", patience=2)[:8] == [
+        *(True, False, False, False, False),
+        *(True, False, False),
+    ]
+
+
+def test_equal_looks_are_told_apart_by_the_other_scores(monkeypatch, tmp_path):
+    told = [(0, 0.1), (0, 0.3), (0, 0.2), (0.5, 0.4), (0.5, 0.6), (0.5, 0.6), (0.49, 1), (0.5, 0)]
+    assert looks(monkeypatch, told, tmp_path / "run", patience=0) == [
+        *(True, True, False, True),
+        *(True, False, False, False),
+    ]
+
+
+def test_layers_lie_in_the_output_folder_until_the_run_has_ended(monkeypatch, tmp_path):
+    def no_other_place(*arguments, **options):
+        raise AssertionError("the layers belong into the output folder")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", no_other_place)
+    train, dev, output = texts(30), texts(10, seed=1), tmp_path / "run"
+    config = settings("classify", "run.epochs=2")
+    options = {"elmo": "test-tiny", "config": config, "output": output, "quiet": True}
+
+    def dies(*arguments, **options):
+        raise RuntimeError("no more power")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "train", dies)
+        with pytest.raises(RuntimeError, match="power"):
+            elmokit.tasks.fit("classify", train, dev, **options)
+    (layers,) = (output / "training" / "layers").iterdir()
+    written = layers.stat().st_mtime_ns
+    left = layers.with_name(".elmokit-half.part")
+    left.touch()
+    seen = []
+    train_loop = fitting.train
+    with monkeypatch.context() as patch:
+
+        def looks_first(*arguments, **options):
+            seen.append((layers.stat().st_mtime_ns, left.exists()))
+            return train_loop(*arguments, **options)
+
+        patch.setattr(fitting, "train", looks_first)
+        elmokit.tasks.fit("classify", train, dev, resume=True, **options)
+    assert seen == [(written, False)]
+    assert not layers.parent.exists()
+
+
+@pytest.mark.parametrize("part", ["dev", "test"])
+def test_errors_in_data_name_the_file(tmp_path, part):
+    files = {}
+    for name, label in (("train", "x"), ("dev", "x"), ("test", "x"), ("odd", "zzz")):
+        files[name] = tmp_path / f"{name}.csv"
+        with files[name].open("w", newline="", encoding="utf-8") as file:
+            rows = [("text", "label"), ("good", label), ("bad", "y"), ("fine", "x")]
+            csv.writer(file).writerows(rows)
+    files[part] = files.pop("odd")
+    with pytest.raises(DataError, match=r"odd\.csv: example 1 has the label 'zzz'"):
+        elmokit.tasks.fit(
+            "classify", files["train"], files["dev"], test=files["test"], elmo=None, quiet=True
+        )
+
+
+def test_errors_in_examples_name_the_part():
+    with pytest.raises(DataError, match="the train data: the training data has 1 class"):
+        elmokit.tasks.fit(
+            "classify", [e for e in texts(20) if e.label == "good"], texts(5), elmo=None, quiet=True
+        )
