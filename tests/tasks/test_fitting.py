@@ -235,8 +235,15 @@ def test_finished_run_can_be_made_longer(tmp_path):
     assert looks(tmp_path / "one") == looks(tmp_path / "two")
 
 
-@pytest.mark.parametrize("what", ["config", "train", "elmo"])
-def test_run_does_not_go_on_as_another(tmp_path, what):
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("config", "other settings"),
+        ("train", "other training data"),
+        ("elmo", "another ELMo model"),
+    ],
+)
+def test_run_does_not_go_on_as_another(tmp_path, what, said):
     train, dev, config = texts(40), texts(10, seed=1), settings("classify", "run.epochs=1")
     fit("classify", train, dev, config, elmo=None, output=tmp_path / "run")
     elmo = "test-tiny" if what == "elmo" else None
@@ -244,7 +251,7 @@ def test_run_does_not_go_on_as_another(tmp_path, what):
         config = settings("classify", "run.epochs=1", "encoder.cells=8")
     if what == "train":
         train = train[1:]
-    with pytest.raises(ConfigError, match=f"another {what}"):
+    with pytest.raises(ConfigError, match=said):
         fit("classify", train, dev, config, elmo=elmo, output=tmp_path / "run", resume=True)
 
 

@@ -218,7 +218,7 @@ class Elmo:
             batch_tokens = BATCH_TOKENS if on_processor else GPU_BATCH_TOKENS
         if not isinstance(batch_tokens, int) or batch_tokens < 1:
             raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
-        tokens = (self.tokens(sentence, i) for i, sentence in enumerate(sentences))
+        tokens = self._all_tokens(sentences)
 
         run = BatchRun(self.bilm, self._first, self._starts, choice, pool, state, output)
         if state == "carry":
@@ -339,6 +339,14 @@ class Elmo:
             The flat batch (N, P), its packing, and each sentence's length with markers.
         """
         return self._first(batch, use_cache=use_cache)
+
+    def _all_tokens(self, sentences: Iterable[Sentence]) -> Iterator[list[str]]:
+        """`tokens` of each; lists of strings, which are most of them, without ado."""
+        for number, sentence in enumerate(sentences):
+            if type(sentence) is list and is_tokens(sentence):
+                yield sentence.copy()
+            else:
+                yield self.tokens(sentence, number)
 
     def tokens(self, sentence: Sentence, number: int) -> list[str]:
         """The sentence's tokens; `number` names it when it is no sentence."""
