@@ -344,7 +344,7 @@ class Elmo:
         """`tokens` of each; lists of strings, which are most of them, without ado."""
         for number, sentence in enumerate(sentences):
             if type(sentence) is list and is_tokens(sentence):
-                yield sentence.copy()
+                yield list(sentence)
             else:
                 yield self.tokens(sentence, number)
 
