@@ -167,6 +167,25 @@ def test_train_takes_settings_and_names_of_columns(folder, capsys):
     assert config.run.seed == 7
     capsys.readouterr()
     assert main(["evaluate", "out", "a.csv"]) == 0  # the columns are remembered
+    expected = capsys.readouterr().out
+    rows = [f"{number},{text},{label}" for number, (label, text) in enumerate(rows)]
+    (folder / "b.csv").write_text("\n".join(["id,review,stars", *rows]), "utf-8")
+    others = ["--field", "text=review", "--field", "label=stars"]
+    assert main(["evaluate", "out", "b.csv", *others]) == 0
+    assert capsys.readouterr().out == expected
+    assert main(["predict", "out", "b.csv", "--field", "text=review"]) == 0
+    plain = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["review"] for record in plain] == [row.split(",")[1] for row in rows]
+    chances = ["--field", "text=review", "--probabilities"]
+    assert main(["predict", "out", "b.csv", *chances]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [
+        {**one, "probabilities": two["probabilities"]}
+        for one, two in zip(plain, found, strict=True)
+    ] == found
+    for verb in ("evaluate", "predict"):
+        assert main([verb, "out", "b.csv", "--field", "text"]) == 2
+        assert "OURS=THEIRS" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -218,6 +237,7 @@ def test_examples_of_the_help_run(folder, capsys, monkeypatch):
         shutil.copytree(golden, name)
     Path("glove.txt").write_text("the 1 0\nmovie 0 1\n", "utf-8")
     Path("new.txt").write_text("the film was great\n", "utf-8")
+    Path("other.csv").write_text("review,stars\na great film,good\n", "utf-8")
     for module in (train, evaluate, predict):
         for example in module.EXAMPLES:
             words = shlex.split(example.rpartition("| ")[2])

@@ -266,7 +266,7 @@ def test_mentions_outside_the_text_are_named():
 
 
 def test_wrong_data_and_settings_are_named():
-    with pytest.raises(DataError, match="a pair is two texts"):
+    with pytest.raises(DataError, match=r"item 1: .*pair takes two texts \(first, second\)"):
         fit("pair", pairs(8), pairs(8), "run.epochs=1", elmo=None).predict("one text")
     frames = [FrameExample(("go",), ("VERB",), name) for name in ("go", "ask")]
     with pytest.raises(DataError, match="not tags of spans"):

@@ -279,7 +279,7 @@ def test_qa_never_silent_unless_asked():
 
 
 def test_qa_names_what_is_wrong(answerer):
-    with pytest.raises(DataError, match=r"give pairs \(text, question\)"):
+    with pytest.raises(DataError, match=r"item 1: .*qa takes a pair \(text, question\)"):
         answerer.predict(["Where is Anna ?"])
     for wrong in ("head.overlap=20", "head.window=100", "head.longest=0"):
         with pytest.raises(ConfigError, match=r"QaHeadConfig\.(overlap|longest)"):

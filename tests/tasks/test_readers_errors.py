@@ -25,7 +25,7 @@ def squad(answer, start, question="Who?"):
 CASES = {
     "csv-columns": ("classify", "a.csv", "text,label\na,x\nb,c,x\n", {}, "line 3: 3 columns where"),
     "csv-quote": ("classify", "a.csv", 'text,label\na,x\n"b,x\n', {}, "line 3: not valid CSV"),
-    "csv-no-column": ("classify", "a.csv", "body,label\na,x\n", {}, "line 2: no 'text'; found 'b"),
+    "csv-no-column": ("classify", "a.csv", "body,label\na,x\n", {}, "line 2: no 'text' (looked"),
     "csv-no-header": ("classify", "a.csv", "fine,x\n", {}, "line 1: the header names none of"),
     "csv-no-such-name": (
         "classify",
@@ -33,6 +33,45 @@ CASES = {
         "text,label\na,x\n",
         {"fields": {"label": "stars"}},
         "line 1: the header has no column 'stars'",
+    ),
+    "csv-twice": ("classify", "a.csv", "text,label,Text\na,x,b\n", {}, "names the column 'text' m"),
+    "tsv-twice": (
+        "classify",
+        "a.tsv",
+        "review\tlabel\treview\na\tx\tb\n",
+        {"fields": {"text": "review"}},
+        "line 1: the header names the column 'review' more than once",
+    ),
+    "csv-blank-lines": (
+        "classify",
+        "a.csv",
+        'text,label\n  \n"a\n\nb",x\n \t \nc,\n',
+        {},
+        "line 7: 'label' is empty",
+    ),
+    "csv-neither-name": (
+        "classify",
+        "a.csv",
+        "body,label\na,x\n",
+        {"fields": {"text": "review"}},
+        "the header has no column 'review' for 'text'; it has 'body', 'label'. Name the column "
+        "that holds it: --field text=NAME on the command line, fields={'text': ...} in Python.",
+    ),
+    "jsonl-neither-name": (
+        "classify",
+        "a.jsonl",
+        '{"body": "a", "label": "x"}',
+        {"fields": {"text": "review"}},
+        "line 1: no 'text' (looked for 'review', 'text', 'sentence'); found 'body', 'label'. Name "
+        "the field that holds it: --field text=NAME on the command line, fields={'text': ...} in "
+        "Python.",
+    ),
+    "jsonl-other-label": (
+        "tag",
+        "a.jsonl",
+        '{"tokens": ["a"], "tags": ["NOUN"]}',
+        {"fields": {"tags": "ner"}},
+        "line 1: no 'tags' (looked for 'ner'); found 'tokens', 'tags'",
     ),
     "csv-no-such-number": (
         "classify",
@@ -52,7 +91,7 @@ CASES = {
         "line 2: no",
     ),
     "jsonl-list": ("classify", "a.jsonl", "[1]\n", {}, "line 1: found a value of type list"),
-    "jsonl-no-text": ("classify", "a.jsonl", '{"label": "x"}', {}, "line 1: no 'text'; found 'lab"),
+    "jsonl-no-text": ("classify", "a.jsonl", '{"label": "x"}', {}, "line 1: no 'text' (looked"),
     "jsonl-no-label": ("classify", "a.jsonl", '{"text": "a"}', {}, "line 1: no 'label'; found"),
     "jsonl-bad-label": (
         "classify",
@@ -284,6 +323,14 @@ def test_snips_files_of_different_lengths(tmp_path):
     (tmp_path / "label").write_text("x\ny\n")
     (tmp_path / "seq.out").write_text("O\nO\n")
     with pytest.raises(DataError, match=r"seq\.out, line 1: 1 tags for 2 tokens"):
+        list(read_examples("dialogue", tmp_path))
+
+
+def test_snips_blank_lines_do_not_move_later_lines(tmp_path):
+    (tmp_path / "seq.in").write_text("a b\n\nc d\n")
+    (tmp_path / "seq.out").write_text("O O\n \nO\n")
+    (tmp_path / "label").write_text("x\n\ny\n")
+    with pytest.raises(DataError, match=r"seq\.out, line 3: 1 tags for 2 tokens"):
         list(read_examples("dialogue", tmp_path))
 
 

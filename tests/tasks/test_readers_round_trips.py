@@ -129,6 +129,12 @@ def test_tag_jsonl(examples, labelled):
     back_and_forth("tag", examples, "a.jsonl")
 
 
+@given(lists(tagged(columns=("tags", "tokens", "pos"))))
+def test_tag_jsonl_with_names_of_ones_own(examples):
+    fields = {"tokens": "w", "tags": "ner"}
+    back_and_forth("tag", examples, "a.jsonl", written={"fields": fields}, fields=fields)
+
+
 @given(lists(st.tuples(TEXTS, TEXTS, st.none() | LABELS.filter(lambda label: label != "-"))))
 def test_pair_jsonl(rows):
     examples = [PairExample(tokenised(a), tokenised(b), label, a, b) for a, b, label in rows]

@@ -8,10 +8,18 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from elmokit.cli.options import Device, Json
-from elmokit.cli.task_options import FileFormat, MovedElmo, MovedStatic, PredictorFolder
+from elmokit.cli.task_options import (
+    FieldNames,
+    FileFormat,
+    MovedElmo,
+    MovedStatic,
+    PredictorFolder,
+    field_names,
+)
 
 EXAMPLES = (
     "elmokit evaluate my-classifier test.tsv",
+    "elmokit evaluate my-classifier other.csv --field text=review --field label=stars",
     "elmokit evaluate my-tagger test.conll --json",
 )
 
@@ -22,6 +30,7 @@ def evaluate(  # noqa: D417 - options that verbs share bring their own help
     /,
     *,
     format: FileFormat = None,
+    fields: FieldNames = (),
     elmo: MovedElmo = (),
     static: MovedStatic = None,
     device: Device = "cpu",
@@ -35,8 +44,9 @@ def evaluate(  # noqa: D417 - options that verbs share bring their own help
     from elmokit.tasks.predictor import Predictor
     from elmokit.tasks.report import label_table, numbers
 
+    names = field_names(fields) or None  # None: those of training
     loaded = Predictor.load(predictor, elmo=elmo or None, static=static, device=device)
-    scores = loaded.evaluate(data, format=format)
+    scores = loaded.evaluate(data, format=format, fields=names)
     if as_json:
         print(json.dumps(scores, indent=2, ensure_ascii=False))
         return

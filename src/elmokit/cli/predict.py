@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import stat
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
 from elmokit.cli.options import Device, Flag, UsageError
-from elmokit.cli.task_options import FileFormat, MovedElmo, MovedStatic, PredictorFolder
+from elmokit.cli.task_options import (
+    FieldNames,
+    FileFormat,
+    MovedElmo,
+    MovedStatic,
+    PredictorFolder,
+    field_names,
+)
 
 if TYPE_CHECKING:
     from elmokit.tasks.predictor import Predictor
@@ -29,6 +39,7 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     *,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     format: FileFormat = None,
+    fields: FieldNames = (),
     write: str | None = None,
     probabilities: Annotated[bool, Flag] = False,
     elmo: MovedElmo = (),
@@ -36,6 +47,8 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     device: Device = "cpu",
 ) -> None:
     """Answer for every example of a file, in order; memory depends on no file's length.
+
+    From standard input to standard output, an answer is there as soon as no more input is waiting.
 
     Args:
         source: Texts, one a line, or examples in a format of the task; labels in it are not
@@ -51,32 +64,45 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     as_json = output is None or output.suffix.lower() in (".jsonl", ".ndjson")
     if probabilities and write != "jsonl" and (write is not None or not as_json):
         raise UsageError("--probabilities go into JSON lines: write .jsonl, or --write jsonl.")
+    names = field_names(fields)
     loaded = Predictor.load(predictor, elmo=elmo or None, static=static, device=device)
-    task, fields = loaded.facts.task, loaded.facts.fields
-    examples = loaded.stream(source, format=format)
+    task, columns = loaded.facts.task, names or loaded.facts.fields
+    examples = loaded.stream(source, format=format, fields=columns)
+    live = source == "-" and output is None and not _is_file(sys.stdin)
     if probabilities:
-        lines = _lines_with_probabilities(loaded, examples)
+        lines = _lines_with_probabilities(loaded, examples, columns, live)
     elif output is not None:
-        write_examples(task, output, loaded.annotate(examples), format=write, fields=fields)
+        write_examples(task, output, loaded.annotate(examples), format=write, fields=columns)
         return
     else:
-        lines = example_lines(task, loaded.annotate(examples), write or "jsonl", fields=fields)
+        answers = loaded.annotate(examples, live=live)
+        lines = example_lines(task, answers, write or "jsonl", fields=columns)
     if output is None:
         for line in lines:
-            print(line)
+            print(line, flush=live)
         return
     with whole_file(output) as place, place.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def _lines_with_probabilities(predictor: Predictor, examples: Iterator[Any]) -> Iterator[str]:
+def _is_file(stream: TextIO) -> bool:
+    """Whether all of it is there already."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:  # a stream that is no file of the system
+        return False
+
+
+def _lines_with_probabilities(
+    predictor: Predictor, examples: Iterator[Any], fields: Mapping[str, str], live: bool
+) -> Iterator[str]:
     """Lines of JSON, each with the probabilities of all classes."""
     import json
 
     from elmokit.tasks.readers import example_lines
 
     labels = predictor.labels
-    for example, row in predictor.with_probabilities(examples):
-        (line,) = example_lines(predictor.facts.task, [example])
+    for example, row in predictor.with_probabilities(examples, live=live):
+        (line,) = example_lines(predictor.facts.task, [example], fields=fields)
         shares = {name: round(share, 6) for name, share in zip(labels, row.tolist(), strict=True)}
         yield json.dumps({**json.loads(line), "probabilities": shares}, ensure_ascii=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
+from elmokit.tasks.arrivals import arrivals
 from elmokit.tasks.classes import ClassHead
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.embedder import Embedder
+from elmokit.tasks.scores import Score
 from elmokit.tasks.task import Batch, Task
 from elmokit.text.batches import run_in_batches
 
@@ -41,7 +43,8 @@ class TaskModel(nn.Module):
         self.task = task
         self.embedder = embedder
         self.head = task.make_head(config, learned, embedder.widths)
-        self._precision = config.run.precision
+        self._config = config
+        self._learned = learned
 
     def batch(self, examples: Sequence[Any]) -> Batch[Any]:
         """Examples with the vectors of their texts."""
@@ -56,15 +59,26 @@ class TaskModel(nn.Module):
             loss: Tensor = self.head.loss(batch)
         return loss + self.embedder.penalty()
 
-    def annotate(self, examples: Iterable[Any]) -> Iterator[Any]:
-        """Examples with answers filled in: a stream in order, memory bounded."""
-        return self._run(examples, self.head.predict)
+    def annotate(self, examples: Iterable[Any], *, live: bool = False) -> Iterator[Any]:
+        """Examples with answers filled in: a stream in order, memory bounded.
+
+        Args:
+            examples: The examples.
+            live: Answer as soon as no more examples are waiting. Else more are read ahead, so that
+                those of similar length are answered together.
+        """
+        return self._run(examples, self.head.predict, live)
 
     def with_probabilities(
-        self, examples: Iterable[Any]
+        self, examples: Iterable[Any], *, live: bool = False
     ) -> Iterator[tuple[Any, NDArray[np.float64]]]:
         """The same, and the probabilities of all classes (K,) with each."""
-        return self._run(examples, self.class_head.with_probabilities)
+        return self._run(examples, self.class_head.with_probabilities, live)
+
+    def score(self, gold: Sequence[Any]) -> Score:
+        """The score of this model's answers to labelled examples."""
+        predicted = list(self.annotate(gold))
+        return self.task.score(gold, predicted, self._config, self._learned)
 
     @property
     def class_head(self) -> ClassHead[Any]:
@@ -81,7 +95,7 @@ class TaskModel(nn.Module):
         return self.head
 
     def _run(
-        self, examples: Iterable[Any], answer: Callable[[Batch[Any]], list[Any]]
+        self, examples: Iterable[Any], answer: Callable[[Batch[Any]], list[Any]], live: bool
     ) -> Iterator[Any]:
         def run(batch: list[Any]) -> list[Any]:
             self.eval()
@@ -90,7 +104,15 @@ class TaskModel(nn.Module):
                 with self._mixed_precision():
                     return answer(vectors)
 
-        return run_in_batches(examples, self.length, run, PREDICT_TOKENS)
+        def run_all(some: Iterable[Any]) -> Iterator[Any]:
+            return run_in_batches(some, self.length, run, PREDICT_TOKENS)
+
+        def run_live() -> Iterator[Any]:
+            with closing(arrivals(examples)) as groups:
+                for group in groups:
+                    yield from run_all(group)
+
+        return run_live() if live else run_all(examples)
 
     def length(self, example: Any) -> int:
         """Tokens of all texts of an example; at least one."""
@@ -99,5 +121,6 @@ class TaskModel(nn.Module):
     def _mixed_precision(self) -> AbstractContextManager[Any]:
         """For the head alone: vectors are exact, whatever the precision."""
         device = self.embedder.device
-        on = self._precision == "bfloat16" or (self._precision == "auto" and device.type == "cuda")
+        wanted = self._config.run.precision
+        on = wanted == "bfloat16" or (wanted == "auto" and device.type == "cuda")
         return torch.autocast(device.type, dtype=torch.bfloat16, enabled=on)

@@ -40,6 +40,7 @@ from elmokit.tasks.inputs.references import (
     reference_to,
 )
 from elmokit.tasks.inputs.source import LayerSource
+from elmokit.tasks.items import checked_examples, place_named, wrong_item
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.readers import read_examples
 from elmokit.tasks.scores import Score
@@ -104,14 +105,18 @@ class Predictor:
         """Answers alone: a class, a list of tags, ... each.
 
         Args:
-            items: Texts, lists of tokens, or examples of the task; or one text.
+            items: Examples of the task, dictionaries with the names of its JSONL, or short forms
+                of them (texts, lists of tokens, ...: `Task.takes`); or one text, one dictionary or
+                one example.
 
         Returns:
-            A list in the same order; one answer for one text.
+            A list in the same order; one answer for one item that is not in a list.
+
+        Raises:
+            DataError: An item is nothing that the task takes.
         """
-        single = isinstance(items, str)
-        answers = [self.task.answer(found) for found in self.annotate([items] if single else items)]
-        return answers[0] if single else answers
+        answers = [self.task.answer(found) for found in self.annotate(items)]
+        return answers[0] if self._is_one(items) else answers
 
     def predict_proba(self, items: Any) -> NDArray[np.float64]:
         """Probabilities of all classes, for a task that chooses one of several.
@@ -120,58 +125,94 @@ class Predictor:
             items: As for `predict`.
 
         Returns:
-            (N, K): a row an item, in the order of `labels`; (K,) for one text.
+            (N, K): a row an item, in the order of `labels`; (K,) for one that is not in a list.
 
         Raises:
             ConfigError: The task chooses no class.
         """
-        single = isinstance(items, str)
-        rows = [row for _, row in self.with_probabilities([items] if single else items)]
+        rows = [row for _, row in self.with_probabilities(items)]
         found = np.stack(rows) if rows else np.zeros((0, len(self.labels)))
-        return found[0] if single else found
+        return found[0] if self._is_one(items) else found
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The classes, for a task that chooses one of several; in the order of `predict_proba`."""
         return self.model.class_head.labels
 
-    def annotate(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Examples with answers filled in, from a stream of what `predict` takes; in order."""
-        return self.model.annotate(self._examples(items))
+    def annotate(self, items: Iterable[Any], *, live: bool = False) -> Iterator[Any]:
+        """Examples with answers filled in, from a stream of what `predict` takes; in order.
 
-    def with_probabilities(self, items: Iterable[Any]) -> Iterator[tuple[Any, NDArray[np.float64]]]:
+        Args:
+            items: The stream.
+            live: Answer as soon as no more items are waiting: for streams that someone writes
+                while the answers are read. Else more are read ahead, which is faster.
+        """
+        return self.model.annotate(self._examples(items), live=live)
+
+    def with_probabilities(
+        self, items: Iterable[Any], *, live: bool = False
+    ) -> Iterator[tuple[Any, NDArray[np.float64]]]:
         """The same stream as `annotate`, each example with its row of `predict_proba`."""
-        return self.model.with_probabilities(self._examples(items))
+        return self.model.with_probabilities(self._examples(items), live=live)
 
-    def _examples(self, items: Iterable[Any]) -> Iterator[Any]:
-        return (self.task.example(item, self.tokenize) for item in items)
+    def _is_one(self, items: Any) -> bool:
+        """Whether it is an item, and no list of them."""
+        return isinstance(items, str | Mapping | self.task.example_type)
+
+    def _examples(self, items: Any) -> Iterator[Any]:
+        if not isinstance(items, Iterable) and not self._is_one(items):
+            raise wrong_item(
+                items, f"Give a list of items. {self.task.name} takes {self.task.takes}."
+            )
+        for number, item in enumerate([items] if self._is_one(items) else items, 1):
+            with place_named(f"item {number}"):
+                example = self.task.example(item, self.tokenize)
+                self.task.check_question(example, self.facts.learned)
+            yield example
 
     def evaluate(
-        self, data: str | Path | Sequence[Any], *, format: str | None = None
+        self,
+        data: str | Path | Sequence[Any],
+        *,
+        format: str | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Scores on labelled data.
 
         Args:
             data: A file that the task reads, or examples.
             format: The file's format, if its name does not say it.
+            fields: Names of its columns or fields, ``{"text": "review"}``, instead of all that
+                were given in training.
 
         Returns:
             Scores, ``accuracy`` or ``f1`` among them; ``labels`` has those of each label.
         """
-        return self.score(self.read(data, format=format)).to_dict()
+        return self.score(self.read(data, format=format, fields=fields)).to_dict()
 
     def score(self, gold: Sequence[Any]) -> Score:
         """The score of this predictor's answers to labelled examples."""
         self.task.check(gold, self.facts.learned)
-        return self.task.score(gold, list(self.model.annotate(gold)), self.facts.config)
+        return self.model.score(gold)
 
-    def read(self, data: str | Path | Sequence[Any], *, format: str | None = None) -> Sequence[Any]:
-        """Labelled examples from a file, as they were read for training; examples as they are."""
-        return read_data(
-            self.facts.task, data, self.facts.config, format=format, fields=self.facts.fields
-        )
+    def read(
+        self,
+        data: str | Path | Sequence[Any],
+        *,
+        format: str | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> Sequence[Any]:
+        """Labelled examples from a file (see `evaluate`); examples as they are."""
+        names = self.facts.fields if fields is None else fields
+        return read_data(self.facts.task, data, self.facts.config, format=format, fields=names)
 
-    def stream(self, source: str | Path, *, format: str | None = None) -> Iterator[Any]:
+    def stream(
+        self,
+        source: str | Path,
+        *,
+        format: str | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> Iterator[Any]:
         """Examples of a file (``-``: standard input) one at a time; labels may be missing."""
         config = self.facts.config
         return read_examples(
@@ -179,7 +220,7 @@ class Predictor:
             source,
             format=format,
             tokenizer=config.inputs.tokenizer,
-            fields=self.facts.fields,
+            fields=self.facts.fields if fields is None else fields,
             labelled=False,
             **self.task.reading(config),
         )
@@ -314,9 +355,10 @@ def read_data(
     fields: Mapping[str, str],
 ) -> Sequence[Any]:
     """Labelled examples from a file, or as they are."""
+    known = get_task(task)
     if not isinstance(data, str | Path):
-        return list(data)
-    extra = get_task(task).reading(config)
+        return checked_examples(data, known.example_type, task)
+    extra = known.reading(config)
     tokenizer = config.inputs.tokenizer
     return list(
         read_examples(task, data, format=format, tokenizer=tokenizer, fields=fields, **extra)

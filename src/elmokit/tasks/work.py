@@ -115,8 +115,7 @@ class TaskWork:
 
     def evaluate(self) -> Mapping[str, float]:
         """The task's scores on the dev data."""
-        predicted = list(self._model.annotate(self._dev))
-        score = self._model.task.score(self._dev, predicted, self._config)
+        score = self._model.score(self._dev)
         numbers = {name: v for name, v in score.to_dict().items() if isinstance(v, int | float)}
         others = [v for name, v in score.numbers().items() if name != score.primary]
         # The loop looks for the lowest. Of equal looks the one is better that is so otherwise.

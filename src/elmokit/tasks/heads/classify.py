@@ -17,7 +17,9 @@ from elmokit.tasks.encoder import (
     mean_pooling,
 )
 from elmokit.tasks.examples import TextExample, Tokens
-from elmokit.tasks.task import Batch, Tokenize
+from elmokit.tasks.items import Tokenize, words_in
+from elmokit.tasks.readers.classify import ROLES
+from elmokit.tasks.task import Batch
 from elmokit.training.settings import check
 
 
@@ -76,6 +78,8 @@ class Classify(ClassTask[TextExample]):
 
     name = "classify"
     config_type = ClassifyConfig
+    example_type = TextExample
+    takes = "a text, a list of tokens, a dictionary with 'text' or 'tokens'"
 
     def texts(self, example: TextExample) -> tuple[Tokens, ...]:
         """The text."""
@@ -88,13 +92,10 @@ class Classify(ClassTask[TextExample]):
         assert isinstance(config, ClassifyConfig)
         return ClassifyHead(config, learned["labels"], widths)
 
-    def example(self, item: Any, tokenize: Tokenize) -> TextExample:
-        """From a text, its tokens, or an example."""
-        if isinstance(item, TextExample):
-            return item
-        if isinstance(item, str):
-            return TextExample(tokenize(item), text=item)
-        return TextExample(tuple(item))
+    def from_item(self, item: Any, tokenize: Tokenize) -> TextExample | None:
+        """From a text, its tokens, or a dictionary with them."""
+        words = words_in(item, tokenize, ROLES)
+        return None if words is None else TextExample(words.tokens, text=words.text)
 
 
 TASK = Classify()

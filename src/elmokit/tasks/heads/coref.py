@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,9 @@ from elmokit.tasks.classes import ClassHead
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.embedder import Widths
 from elmokit.tasks.encoder import Encoder, dense_layers, known, mean_pooling, span_mask
-from elmokit.tasks.examples import CorefExample, Mention, Span, Spans, Tokens, covering_tokens
-from elmokit.tasks.task import Batch, Task, Tokenize
+from elmokit.tasks.examples import CorefExample, Mention, Span, Tokens, covering_tokens
+from elmokit.tasks.items import Tokenize, place_named, places_of
+from elmokit.tasks.task import Batch, Task
 from elmokit.training.settings import check, check_not_negative, check_positive
 
 LABELS = ("A", "B", "neither")
@@ -111,8 +112,8 @@ def token_span(example: CorefExample, mention: Mention) -> Span:
     span = covering_tokens(example.spans, mention.start, end)
     if mention.start < 0 or span is None or example.text[mention.start : end] != mention.text:
         raise DataError(
-            f"example {example.id!r}: {mention.text!r} does not stand at character "
-            f"{mention.start} of the text {example.text[:40]!r}"
+            f"{mention.text!r} does not stand at character {mention.start} of the text "
+            f"{example.text[:40]!r}{f' (id {example.id!r})' if example.id else ''}"
         )
     return span
 
@@ -122,6 +123,11 @@ class Coref(Task[CorefExample]):
 
     name = "coref"
     config_type = CorefConfig
+    example_type = CorefExample
+    takes = (
+        "(text, pronoun, a, b) with mentions as (text, start), a dictionary with 'text', "
+        "'pronoun', 'a' and 'b', these with 'text' and 'start'"
+    )
 
     def texts(self, example: CorefExample) -> tuple[Tokens, ...]:
         """The text."""
@@ -136,37 +142,45 @@ class Coref(Task[CorefExample]):
 
     def check(self, gold: Sequence[CorefExample], learned: dict[str, Any]) -> None:
         """Every mention must stand in its text."""
-        for example in gold:
-            for mention in (example.pronoun, example.a, example.b):
-                token_span(example, mention)
+        for number, example in enumerate(gold, 1):
+            with place_named(f"example {number}"):
+                self.check_question(example, learned)
+
+    def check_question(self, example: CorefExample, learned: dict[str, Any]) -> None:
+        """The same, for one."""
+        for mention in (example.pronoun, example.a, example.b):
+            token_span(example, mention)
 
     def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> CorefHead:
         """Marks, spans and a choice."""
         assert isinstance(config, CorefConfig)
         return CorefHead(config, widths)
 
-    def example(self, item: Any, tokenize: Tokenize) -> CorefExample:
-        """From (text, pronoun, a, b) with mentions as (text, start), or an example."""
-        if isinstance(item, CorefExample):
-            return item
-        text, *mentions = item
-        pronoun, a, b = (Mention(*mention) for mention in mentions)
-        tokens = tokenize(text)
-        return CorefExample("", text, pronoun, a, b, tokens, _places(text, tokens))
+    def from_item(self, item: Any, tokenize: Tokenize) -> CorefExample | None:
+        """From (text, pronoun, a, b) with mentions as (text, start), or a dictionary with them."""
+        name = ""
+        if isinstance(item, Mapping):
+            name = str(item.get("id", ""))
+            item = tuple(item.get(field) for field in ("text", "pronoun", "a", "b"))
+        match item:
+            case (str(text), first, second, third):
+                pronoun, a, b = (_mention(mention) for mention in (first, second, third))
+                if pronoun is not None and a is not None and b is not None:
+                    tokens = tokenize(text)
+                    spans = places_of(text, tokens)
+                    return CorefExample(name, text, pronoun, a, b, tokens, spans)
+        return None
 
     def answer(self, example: CorefExample) -> str | None:
         """A, B or neither."""
         return example.label
 
 
-def _places(text: str, tokens: Tokens) -> Spans:
-    """Character offsets of tokens, which are pieces of the text in its order."""
-    spans, end = [], 0
-    for token in tokens:
-        start = text.index(token, end)
-        end = start + len(token)
-        spans.append((start, end))
-    return tuple(spans)
+def _mention(value: object) -> Mention | None:
+    match value:
+        case (str(text), int(start)) | {"text": str(text), "start": int(start)}:
+            return Mention(text, start)
+    return None
 
 
 TASK = Coref()

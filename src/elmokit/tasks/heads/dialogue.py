@@ -24,9 +24,11 @@ from elmokit.tasks.encoder import (
     known_classes,
 )
 from elmokit.tasks.examples import FrameExample, Tokens
-from elmokit.tasks.heads.tag import constrained_crf
+from elmokit.tasks.heads.tag import check_lengths, constrained_crf
+from elmokit.tasks.items import Tokenize, words_in
+from elmokit.tasks.readers.dialogue import ROLES
 from elmokit.tasks.tag_schemes import Scheme, convert_tags, recognise_scheme
-from elmokit.tasks.task import Batch, Head, Task, Tokenize
+from elmokit.tasks.task import Batch, Head, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +109,8 @@ class Dialogue(Task[FrameExample]):
 
     name = "dialogue"
     config_type = DialogueConfig
+    example_type = FrameExample
+    takes = "a text, a list of tokens, a dictionary with 'text' or 'tokens'"
 
     def texts(self, example: FrameExample) -> tuple[Tokens, ...]:
         """The request."""
@@ -116,6 +120,7 @@ class Dialogue(Task[FrameExample]):
         """The intents, the slot tags and their scheme."""
         intents = known_classes(example.intent for example in examples)
         slots = [known(example.slots, number) for number, example in enumerate(examples, 1)]
+        check_lengths([example.tokens for example in examples], slots, "slots", "training example")
         data_scheme = recognise_scheme(slots)
         if data_scheme is None:
             raise DataError("the slots of the training data are not tags of spans (B-, I-, O)")
@@ -124,7 +129,8 @@ class Dialogue(Task[FrameExample]):
         return {"intents": intents, "tags": tags, "scheme": scheme}
 
     def check(self, gold: Sequence[FrameExample], learned: dict[str, Any]) -> None:
-        """Every intent must be known; a slot may be new."""
+        """Every intent must be known, every token have one slot; a slot may be new."""
+        check_lengths([e.tokens for e in gold], [e.slots for e in gold], "slots")
         check_classes((example.intent for example in gold), learned["intents"])
 
     def make_head(
@@ -134,13 +140,10 @@ class Dialogue(Task[FrameExample]):
         assert isinstance(config, DialogueConfig)
         return DialogueHead(config, learned, widths)
 
-    def example(self, item: Any, tokenize: Tokenize) -> FrameExample:
-        """From a text, its tokens, or an example."""
-        if isinstance(item, FrameExample):
-            return item
-        if isinstance(item, str):
-            return FrameExample(tokenize(item), text=item)
-        return FrameExample(tuple(item))
+    def from_item(self, item: Any, tokenize: Tokenize) -> FrameExample | None:
+        """From a text, its tokens, or a dictionary with them."""
+        words = words_in(item, tokenize, ROLES)
+        return None if words is None else FrameExample(words.tokens, text=words.text)
 
     def answer(self, example: FrameExample) -> dict[str, Any]:
         """Intent and slots."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import DataError
 from elmokit.tasks.classes import ClassHead, ClassTask
 from elmokit.tasks.config import ClassHeadConfig, EncoderConfig, TaskConfig, TaskRunConfig
 from elmokit.tasks.embedder import Side, Widths
@@ -19,7 +19,9 @@ from elmokit.tasks.encoder import (
     mean_pooling,
 )
 from elmokit.tasks.examples import PairExample, Tokens
-from elmokit.tasks.task import Batch, Tokenize
+from elmokit.tasks.items import Tokenize, words_in, words_of
+from elmokit.tasks.readers.pair import TOKEN_ROLES
+from elmokit.tasks.task import Batch
 from elmokit.training.settings import check_positive
 
 
@@ -103,6 +105,8 @@ class Pair(ClassTask[PairExample]):
 
     name = "pair"
     config_type = PairConfig
+    example_type = PairExample
+    takes = "two texts (first, second), each as text or tokens, a dictionary with both"
 
     def texts(self, example: PairExample) -> tuple[Tokens, ...]:
         """Both texts."""
@@ -113,16 +117,19 @@ class Pair(ClassTask[PairExample]):
         assert isinstance(config, PairConfig)
         return PairHead(config, learned["labels"], widths)
 
-    def example(self, item: Any, tokenize: Tokenize) -> PairExample:
-        """From two texts, each as text or as tokens, or an example."""
-        if isinstance(item, PairExample):
-            return item
-        if isinstance(item, str) or len(item) != 2:
-            raise DataError(f"a pair is two texts, (first, second); this is {str(item)[:60]!r}")
-        first, second = item
-        texts = [text if isinstance(text, str) else None for text in (first, second)]
-        one, other = (tokenize(t) if isinstance(t, str) else tuple(t) for t in (first, second))
-        return PairExample(one, other, None, *texts)
+    def from_item(self, item: Any, tokenize: Tokenize) -> PairExample | None:
+        """From two texts, each as text or as tokens, or a dictionary with them."""
+        match item:
+            case Mapping():
+                first = words_in(item, tokenize, TOKEN_ROLES, "first", "first_tokens")
+                second = words_in(item, tokenize, TOKEN_ROLES, "second", "second_tokens")
+            case (one, other):
+                first, second = words_of(one, tokenize), words_of(other, tokenize)
+            case _:
+                return None
+        if first is None or second is None:
+            return None
+        return PairExample(first.tokens, second.tokens, None, first.text, second.text)
 
 
 TASK = Pair()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,10 +20,11 @@ from elmokit.tasks.encoder import (
     max_pooling,
     span_mask,
 )
-from elmokit.tasks.examples import RelationExample, Span, Tokens
-from elmokit.tasks.readers.relation import marked_mentions
+from elmokit.tasks.examples import RelationExample, Tokens
+from elmokit.tasks.items import Tokenize, span_of, value_of, words_of
+from elmokit.tasks.readers.relation import ROLES, marked_mentions
 from elmokit.tasks.scores.relations import relation_name
-from elmokit.tasks.task import Batch, Tokenize
+from elmokit.tasks.task import Batch
 from elmokit.training.settings import check_positive
 
 _OUTSIDE, _FIRST, _SECOND, _BETWEEN = range(4)
@@ -102,6 +103,11 @@ class Relation(ClassTask[RelationExample]):
 
     name = "relation"
     config_type = RelationConfig
+    example_type = RelationExample
+    takes = (
+        "a text with <e1>...</e1> and <e2>...</e2>, (tokens, (start, end), (start, end)), a "
+        "dictionary with 'text' or with 'tokens', 'first' and 'second'"
+    )
 
     def texts(self, example: RelationExample) -> tuple[Tokens, ...]:
         """The sentence."""
@@ -119,14 +125,23 @@ class Relation(ClassTask[RelationExample]):
         assert isinstance(config, RelationConfig)
         return RelationHead(config, learned["labels"], widths)
 
-    def example(self, item: Any, tokenize: Tokenize) -> RelationExample:
-        """From a text with marks, from (tokens, first, second), or an example."""
-        if isinstance(item, RelationExample):
-            return item
-        if isinstance(item, str):
-            return RelationExample(*marked_mentions(item, repr(item[:60]), tokenize))
-        tokens, first, second = item
-        return RelationExample(tuple(tokens), Span(*first), Span(*second))
+    def from_item(self, item: Any, tokenize: Tokenize) -> RelationExample | None:
+        """From a text with marks, from (tokens, first, second), or a dictionary with either."""
+        name = None
+        if isinstance(item, Mapping):
+            name = value_of(item, ROLES["id"])
+            names = ("tokens", "first", "second")
+            parts = tuple(value_of(item, ROLES[name]) for name in names)
+            item = value_of(item, ROLES["text"]) if parts[0] is None else parts
+        found = None
+        match item:
+            case str():
+                found = RelationExample(*marked_mentions(item, repr(item[:60]), tokenize))
+            case (tokens, first, second) if not isinstance(tokens, str):
+                words, one, other = words_of(tokens, tokenize), span_of(first), span_of(second)
+                if words is not None and one is not None and other is not None:
+                    found = RelationExample(words.tokens, one, other)
+        return found if found is None or name is None else replace(found, id=str(name))
 
 
 TASK = Relation()

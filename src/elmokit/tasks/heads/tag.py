@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,8 +16,11 @@ from elmokit.tasks.crf import Crf
 from elmokit.tasks.embedder import Side, Widths
 from elmokit.tasks.encoder import ClassLoss, Encoder, class_counts, known
 from elmokit.tasks.examples import TaggedExample, Tokens
+from elmokit.tasks.items import Tokenize, place_named, words_in
+from elmokit.tasks.readers.tag import ROLES
+from elmokit.tasks.scores import Score, score_examples, score_tags
 from elmokit.tasks.tag_schemes import Scheme, convert_tags, may_follow, recognise_scheme
-from elmokit.tasks.task import Batch, Head, Task, Tokenize
+from elmokit.tasks.task import Batch, Head, Task
 from elmokit.training.settings import check
 
 
@@ -147,11 +150,67 @@ def inner_tags(example: TaggedExample, scheme: Scheme | None) -> Tokens:
     return example.tags if scheme is None else convert_tags(example.tags, scheme)
 
 
+def check_lengths(
+    texts: Iterable[Tokens], tags: Iterable[Tokens | None], name: str, which: str = "example"
+) -> None:
+    """Refuse examples that do not have one tag for each token.
+
+    Args:
+        texts: The tokens of each example.
+        tags: Its tags; None if they are not known.
+        name: What errors call the tags.
+        which: What errors call an example.
+    """
+    for number, (tokens, some) in enumerate(zip(texts, tags, strict=True), 1):
+        if some is not None and len(some) != len(tokens):
+            raise DataError(
+                f"{which} {number} has {len(some)} {name} for {len(tokens)} tokens; "
+                "each token needs one"
+            )
+
+
+def _check_predicates(examples: Iterable[TaggedExample], which: str = "example") -> None:
+    for number, example in enumerate(examples, 1):
+        with place_named(f"{which} {number}"):
+            _check_predicate(example)
+
+
+def _check_predicate(example: TaggedExample) -> None:
+    """Refuse a sentence that does not say of which of its tokens the roles are."""
+    if example.predicate is None:
+        raise DataError(
+            "there is no 'predicate', and roles are those of one. Give its place among the tokens, "
+            "from 0: JSON lines with 'tokens' and 'predicate', a dictionary with both, or "
+            "TaggedExample(tokens, predicate=...)"
+        )
+    if not 0 <= example.predicate < len(example.tokens):
+        raise DataError(
+            f"'predicate' is {example.predicate}; it must be the place of one of the "
+            f"{len(example.tokens)} tokens, from 0"
+        )
+
+
+def _check_spans(examples: Iterable[TaggedExample]) -> None:
+    """Refuse tags that a score of spans cannot read; a sentence without spans is none of them."""
+    for number, example in enumerate(examples, 1):
+        tags = example.tags or ()
+        if set(tags) - {"O"} and recognise_scheme([tags]) is None:
+            raise DataError(
+                f"example {number} has tags that are not tags of spans ({' '.join(tags)[:40]}), "
+                "as those of the training data are"
+            )
+
+
 class Tag(Task[TaggedExample]):
     """One tag a token."""
 
     name = "tag"
     config_type = TagConfig
+    example_type = TaggedExample
+    takes = (
+        "a text, a list of tokens, a dictionary with 'text' or 'tokens' (and 'predicate', the "
+        "place of a token from 0, for roles)"
+    )
 
     def texts(self, example: TaggedExample) -> tuple[Tokens, ...]:
         """The sentence."""
@@ -161,7 +220,12 @@ class Tag(Task[TaggedExample]):
         """The tags, the scheme, and whether predicates are marked."""
         assert isinstance(config, TagConfig)
         wanted = config.head.scheme
-        data_scheme = recognise_scheme([known(e.tags, i) for i, e in enumerate(examples, 1)])
+        tags = [known(e.tags, i) for i, e in enumerate(examples, 1)]
+        check_lengths([e.tokens for e in examples], tags, "tags", "training example")
+        predicates = any(example.predicate is not None for example in examples)
+        if predicates:
+            _check_predicates(examples, "training example")
+        data_scheme = recognise_scheme(tags)
         scheme: Scheme | None = None
         if wanted in ("bio", "bioes") and data_scheme is None:
             raise DataError(f"head.scheme = {wanted!r}, but the tags are not tags of spans")
@@ -175,21 +239,47 @@ class Tag(Task[TaggedExample]):
             "labels": labels,
             "scheme": scheme,
             "data_scheme": data_scheme,
-            "predicates": any(example.predicate is not None for example in examples),
+            "predicates": predicates,
         }
+
+    def check(self, gold: Sequence[TaggedExample], learned: dict[str, Any]) -> None:
+        """Every token must have one tag, and all have predicates where roles were learned."""
+        check_lengths([e.tokens for e in gold], [e.tags for e in gold], "tags")
+        if learned["predicates"]:
+            _check_predicates(gold)
+        if learned["data_scheme"] is not None:
+            _check_spans(gold)
+
+    def check_question(self, example: TaggedExample, learned: dict[str, Any]) -> None:
+        """Where roles were learned, it must say of which predicate."""
+        if learned["predicates"]:
+            _check_predicate(example)
+
+    def score(
+        self,
+        gold: Sequence[TaggedExample],
+        predicted: Sequence[TaggedExample],
+        config: TaskConfig,
+        learned: dict[str, Any] | None = None,
+    ) -> Score:
+        """Of spans or of single tags: as the training data has them, whatever is in `gold`."""
+        if learned is None:
+            return score_examples(self.name, gold, predicted)
+        spans = learned["data_scheme"] is not None
+        return score_tags(gold, predicted, spans=spans, roles=learned["predicates"])
 
     def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> TagHead:
         """BiLSTM and CRF."""
         assert isinstance(config, TagConfig)
         return TagHead(config, learned, widths)
 
-    def example(self, item: Any, tokenize: Tokenize) -> TaggedExample:
-        """From a text, its tokens, or an example."""
-        if isinstance(item, TaggedExample):
-            return item
-        if isinstance(item, str):
-            return TaggedExample(tokenize(item), text=item)
-        return TaggedExample(tuple(item))
+    def from_item(self, item: Any, tokenize: Tokenize) -> TaggedExample | None:
+        """From a text, its tokens, or a dictionary with them and perhaps a predicate."""
+        words = words_in(item, tokenize, ROLES)
+        predicate = item.get("predicate") if isinstance(item, Mapping) else None
+        if words is None or not isinstance(predicate, int | None):
+            return None
+        return TaggedExample(words.tokens, predicate=predicate, text=words.text)
 
     def answer(self, example: TaggedExample) -> list[str]:
         """The tags."""

@@ -59,8 +59,9 @@ def read_examples(
         tokenizer: Splits text that is not tokenised (`elmokit.text.tokens.get_tokenizer`).
         target_tokenizer: Splits what `seq2seq` writes; None: as `tokenizer`.
         fields: Our names of columns or fields to the file's own (``{"text": "review"}``); numbers
-            for tables without a header row (``{"text": "1", "label": "0"}``) and for columns.
-        labelled: Whether a missing label is an error. If not, it is None.
+            for tables without a header row (``{"text": "1", "label": "0"}``) and for columns. A
+            text that is not there is looked for under its usual names; a label is not.
+        labelled: Whether labels are needed. If not, one that is missing or wrong is None.
         scheme: ``iob1``, ``bio`` or ``bioes``: tags that it does not allow are an error.
 
     Returns:
@@ -103,7 +104,7 @@ def example_lines(
         task: One of `TASKS`.
         examples: The examples; predictions are examples whose labels are filled in.
         format: A format that is made of lines.
-        fields: For columns of tags: where tokens and tags go, as in `read_examples`.
+        fields: As in `read_examples`: names to write fields under, numbers for columns of tags.
     """
     chosen = _chosen(task, format)
     if chosen.lines is None:
@@ -129,7 +130,7 @@ def write_examples(
         path: Where to.
         examples: The examples; predictions are examples whose labels are filled in.
         format: One of `format_names`; None takes it from the name's ending.
-        fields: For columns of tags: where tokens and tags go, as in `read_examples`.
+        fields: As in `read_examples`: names to write fields under, numbers for columns of tags.
     """
     name = os.fspath(path)
     chosen = _chosen(task, format) if format else _by_ending(task, name)

@@ -71,21 +71,24 @@ def _text(example: TextExample) -> str:
 def _jsonl_lines(examples: Iterable[TextExample], options: ReadOptions) -> Iterator[str]:
     for example in examples:
         tokens = list(example.tokens) if example.text is None else None
-        yield json_line({"text": example.text, "tokens": tokens, "label": example.label})
+        values = {"text": example.text, "tokens": tokens, "label": example.label}
+        yield json_line(values, options.names)
+
+
+def _cells(examples: Iterable[TextExample], options: ReadOptions) -> Iterator[tuple[str, str]]:
+    yield options.names.get("text", "text"), options.names.get("label", "label")
+    for example in examples:
+        yield _text(example), example.label or ""
 
 
 def _csv_lines(
     examples: Iterable[TextExample], options: ReadOptions, *, delimiter: str
 ) -> Iterator[str]:
-    yield csv_line(("text", "label"), delimiter)
-    for example in examples:
-        yield csv_line((_text(example), example.label or ""), delimiter)
+    return (csv_line(cells, delimiter) for cells in _cells(examples, options))
 
 
 def _tsv_lines(examples: Iterable[TextExample], options: ReadOptions) -> Iterator[str]:
-    yield tsv_line(("text", "label"))
-    for example in examples:
-        yield tsv_line((_text(example), example.label or ""))
+    return map(tsv_line, _cells(examples, options))
 
 
 FORMATS = (

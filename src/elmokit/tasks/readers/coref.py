@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from elmokit.tasks.examples import CorefExample, Mention, covering_tokens
 from elmokit.tasks.readers.records import Record, json_line, json_records, table_records, tsv_line
@@ -24,6 +24,7 @@ GAP_COLUMNS = (
 )
 GAP_ROLES = {name.lower(): (name,) for name in GAP_COLUMNS}
 ROLES = {name: (name,) for name in ("id", "text", "pronoun", "a", "b", "label", "url")}
+Choice: TypeAlias = Literal["A", "B", "neither"]
 _TRUTH = {"true": True, "false": False}
 
 
@@ -31,7 +32,7 @@ def _example(
     record: Record,
     name: str,
     mentions: dict[str, Mention],
-    label: Literal["A", "B", "neither"] | None,
+    label: Choice | None,
     url: str,
     options: ReadOptions,
 ) -> CorefExample:
@@ -57,7 +58,7 @@ def _read_gap(path: str, options: ReadOptions) -> Iterator[CorefExample]:
             "A": Mention(record.text("a"), _offset(record, "a-offset")),
             "B": Mention(record.text("b"), _offset(record, "b-offset")),
         }
-        label = _gap_label(record, options)
+        label = options.answer(_gap_label, record)
         url = record.values.get("url", "")
         yield _example(record, record.text("id"), mentions, label, url, options)
 
@@ -69,10 +70,8 @@ def _offset(record: Record, role: str) -> int:
     return int(value)
 
 
-def _gap_label(record: Record, options: ReadOptions) -> Literal["A", "B", "neither"] | None:
+def _gap_label(record: Record) -> Choice:
     cells = [record.values.get(role, "") for role in ("a-coref", "b-coref")]
-    if not any(cells) and not options.labelled:
-        return None
     for role, cell in zip(("a-coref", "b-coref"), cells, strict=True):
         if cell.lower() not in _TRUTH:
             raise record.error(f"{role!r} is {cell!r}; it must be TRUE or FALSE.")
@@ -110,12 +109,18 @@ def _read_jsonl(path: str, options: ReadOptions) -> Iterator[CorefExample]:
             "A": _mention(record, "a"),
             "B": _mention(record, "b"),
         }
-        label = record.label("label", options)
-        if label not in {"A", "B", "neither", None}:
-            raise record.error(f"'label' is {label!r}; it must be 'A', 'B' or 'neither'.")
+        label = options.answer(_choice, record, options)
         name = str(record.values.get("id", number))
         url = str(record.values.get("url", ""))
-        yield _example(record, name, mentions, label, url, options)  # type: ignore[arg-type]
+        yield _example(record, name, mentions, label, url, options)
+
+
+def _choice(record: Record, options: ReadOptions) -> Choice | None:
+    match record.label("label", options):
+        case "A" | "B" | "neither" | None as label:
+            return label
+        case other:
+            raise record.error(f"'label' is {other!r}; it must be 'A', 'B' or 'neither'.")
 
 
 def _mention(record: Record, role: str) -> Mention:
@@ -129,10 +134,11 @@ def _mention(record: Record, role: str) -> Mention:
 
 def _jsonl_lines(examples: Iterable[CorefExample], options: ReadOptions) -> Iterator[str]:
     for example in examples:
-        fields: dict[str, Any] = {"id": example.id, "text": example.text}
+        values: dict[str, Any] = {"id": example.id, "text": example.text}
         for role, mention in (("pronoun", example.pronoun), ("a", example.a), ("b", example.b)):
-            fields[role] = {"text": mention.text, "start": mention.start}
-        yield json_line({**fields, "label": example.label, "url": example.url or None})
+            values[role] = {"text": mention.text, "start": mention.start}
+        values |= {"label": example.label, "url": example.url or None}
+        yield json_line(values, options.names)
 
 
 FORMATS = (

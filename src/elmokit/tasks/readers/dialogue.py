@@ -9,7 +9,7 @@ from pathlib import Path
 
 from elmokit.errors import DataError
 from elmokit.tasks.examples import FrameExample, Tokens
-from elmokit.tasks.readers.records import json_line, json_records
+from elmokit.tasks.readers.records import Record, json_line, json_records
 from elmokit.tasks.readers.sources import (
     Format,
     ReadOptions,
@@ -33,25 +33,33 @@ def _read_snips(path: str, options: ReadOptions) -> Iterator[FrameExample]:
     if not os.path.isdir(path):
         raise DataError(f"{path}: this is no folder. Give the one that holds {WORDS}.")
     words, slots, intents = (os.path.join(path, name) for name in (WORDS, SLOTS, INTENTS))
-    known = os.path.exists(slots) or os.path.exists(intents) or options.labelled
-    if not known:
-        for number, line in lines(words):
-            yield FrameExample(checked_tokens(tuple(line.split()), place(words, number)))
-        return
-    rows = itertools.zip_longest(lines(words), lines(slots), lines(intents))
-    for number, row in enumerate(rows, start=1):
-        if None in row:
+    # Where labels are not needed, files of them may be missing.
+    labels = (
+        lines(file) if options.labelled or os.path.exists(file) else () for file in (slots, intents)
+    )
+    for number, row in enumerate(itertools.zip_longest(lines(words), *labels), start=1):
+        sentence, tags, intent = ("" if line is None else line[1] for line in row)
+        if not sentence.strip() and not (options.labelled and (tags.strip() or intent.strip())):
+            continue
+        if None in row and options.labelled:
             short = (words, slots, intents)[row.index(None)]
             raise DataError(
                 f"{short} ends before line {number}, which the other files have. {WORDS}, {SLOTS} "
                 f"and {INTENTS} have a line for each request."
             )
-        (_, sentence), (_, tags), (_, intent) = row
         tokens = checked_tokens(tuple(sentence.split()), place(words, number))
-        if not intent.strip():
-            raise DataError(f"{place(intents, number)}: the intent is empty.")
-        checked = checked_tags(tuple(tags.split()), tokens, place(slots, number), options)
-        yield FrameExample(tokens, checked, intent.strip())
+        found = tuple(tags.split())
+        yield FrameExample(
+            tokens,
+            options.answer(checked_tags, found, tokens, place(slots, number), options),
+            options.answer(_intent, intent, place(intents, number)),
+        )
+
+
+def _intent(line: str, where: str) -> str:
+    if not line.strip():
+        raise DataError(f"{where}: the intent is empty.")
+    return line.strip()
 
 
 def _write_snips(examples: Iterable[FrameExample], folder: Path) -> None:
@@ -75,24 +83,23 @@ def _write_snips(examples: Iterable[FrameExample], folder: Path) -> None:
 def _read_jsonl(path: str, options: ReadOptions) -> Iterator[FrameExample]:
     for record in json_records(path, ROLES, options):
         tokens, text = record.tokens("tokens", options)
-        slots: Tokens | None = None
-        if record.values.get("slots") is not None:
-            slots = checked_tags(record.strings("slots"), tokens, record.where, options)
-        elif options.labelled:
-            raise record.missing("slots")
+        slots = options.answer(_slots, record, tokens, options)
         yield FrameExample(tokens, slots, record.label("intent", options), text)
+
+
+def _slots(record: Record, tokens: Tokens, options: ReadOptions) -> Tokens:
+    return checked_tags(record.strings("slots"), tokens, record.where, options)
 
 
 def _jsonl_lines(examples: Iterable[FrameExample], options: ReadOptions) -> Iterator[str]:
     for example in examples:
-        yield json_line(
-            {
-                "text": example.text,
-                "tokens": list(example.tokens),
-                "slots": None if example.slots is None else list(example.slots),
-                "intent": example.intent,
-            }
-        )
+        values = {
+            "text": example.text,
+            "tokens": list(example.tokens),
+            "slots": None if example.slots is None else list(example.slots),
+            "intent": example.intent,
+        }
+        yield json_line(values, options.names)
 
 
 def _read_text(path: str, options: ReadOptions) -> Iterator[FrameExample]:

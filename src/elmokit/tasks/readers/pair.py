@@ -23,7 +23,8 @@ ROLES = {
 }
 TOKEN_ROLES = {**ROLES, "first_tokens": ("first_tokens",), "second_tokens": ("second_tokens",)}
 NO_AGREEMENT = "-"
-"""SNLI's label of pairs on which its annotators did not agree. Such pairs are left out."""
+"""SNLI's label of pairs on which its annotators did not agree: there is none to learn or score."""
+WRITTEN = {"first": "sentence1", "second": "sentence2", "label": "label"}
 
 
 def _examples(records: Iterable[Record], options: ReadOptions) -> Iterator[PairExample]:
@@ -31,8 +32,11 @@ def _examples(records: Iterable[Record], options: ReadOptions) -> Iterator[PairE
         first, first_text = record.tokens("first_tokens", options, "first")
         second, second_text = record.tokens("second_tokens", options, "second")
         label = record.label("label", options)
-        if label != NO_AGREEMENT:
-            yield PairExample(first, second, label, first_text, second_text)
+        if label == NO_AGREEMENT:
+            if options.labelled:
+                continue
+            label = None
+        yield PairExample(first, second, label, first_text, second_text)
 
 
 def _read_jsonl(path: str, options: ReadOptions) -> Iterator[PairExample]:
@@ -46,8 +50,8 @@ def _read_table(
     return _examples(records, options)
 
 
-def _cells(examples: Iterable[PairExample]) -> Iterator[tuple[str, str, str]]:
-    yield "sentence1", "sentence2", "label"
+def _cells(examples: Iterable[PairExample], options: ReadOptions) -> Iterator[tuple[str, ...]]:
+    yield tuple((WRITTEN | options.names)[role] for role in WRITTEN)
     for example in examples:
         first = " ".join(example.first) if example.first_text is None else example.first_text
         second = " ".join(example.second) if example.second_text is None else example.second_text
@@ -55,26 +59,25 @@ def _cells(examples: Iterable[PairExample]) -> Iterator[tuple[str, str, str]]:
 
 
 def _tsv_lines(examples: Iterable[PairExample], options: ReadOptions) -> Iterator[str]:
-    return map(tsv_line, _cells(examples))
+    return map(tsv_line, _cells(examples, options))
 
 
 def _csv_lines(
     examples: Iterable[PairExample], options: ReadOptions, *, delimiter: str
 ) -> Iterator[str]:
-    return (csv_line(cells, delimiter) for cells in _cells(examples))
+    return (csv_line(cells, delimiter) for cells in _cells(examples, options))
 
 
 def _jsonl_lines(examples: Iterable[PairExample], options: ReadOptions) -> Iterator[str]:
     for example in examples:
-        yield json_line(
-            {
-                "sentence1": example.first_text,
-                "first_tokens": list(example.first) if example.first_text is None else None,
-                "sentence2": example.second_text,
-                "second_tokens": list(example.second) if example.second_text is None else None,
-                "label": example.label,
-            }
-        )
+        values = {
+            "first": example.first_text,
+            "first_tokens": list(example.first) if example.first_text is None else None,
+            "second": example.second_text,
+            "second_tokens": list(example.second) if example.second_text is None else None,
+            "label": example.label,
+        }
+        yield json_line(values, WRITTEN | options.names)
 
 
 FORMATS = (

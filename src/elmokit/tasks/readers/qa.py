@@ -78,22 +78,18 @@ def _example(
     options: ReadOptions,
 ) -> QuestionExample:
     question = _string(fields, "question", where)
-    answers = _answers(fields, context, where, options)
+    answers = options.answer(_answers, fields, context, where)
     return QuestionExample(
         name, context, question, tokens, spans, options.tokens(question), answers, title
     )
 
 
-def _answers(
-    fields: Mapping[str, Any], context: str, where: str, options: ReadOptions
-) -> tuple[Answer, ...] | None:
+def _answers(fields: Mapping[str, Any], context: str, where: str) -> tuple[Answer, ...]:
     found = fields.get("answers")
     if fields.get("is_impossible") is True:
         return ()  # SQuAD 2.0 lists "plausible" answers elsewhere
     if found is None:
-        if options.labelled:
-            raise DataError(f"{where}: no 'answers'. An empty list says that there is none.")
-        return None
+        raise DataError(f"{where}: no 'answers'. An empty list says that there is none.")
     if not isinstance(found, list):
         raise DataError(f"{where}: 'answers' must be a list.")
     answers = []
@@ -139,6 +135,7 @@ def _question(example: QuestionExample) -> dict[str, Any]:
 
 def _read_jsonl(path: str, options: ReadOptions) -> Iterator[QuestionExample]:
     for number, record in enumerate(json_records(path, ROLES, options), start=1):
+        record.text("question")  # if it is not there, the error says how to name it
         context = record.text("context")
         tokens, spans = options.spans(context)
         name = str(record.values.get("id", number))
@@ -148,9 +145,10 @@ def _read_jsonl(path: str, options: ReadOptions) -> Iterator[QuestionExample]:
 
 def _jsonl_lines(examples: Iterable[QuestionExample], options: ReadOptions) -> Iterator[str]:
     for example in examples:
-        fields = _question(example)
-        fields.pop("is_impossible", None)
-        yield json_line({"title": example.title or None, "context": example.context, **fields})
+        values = {"title": example.title or None, "context": example.context}
+        values |= _question(example)
+        values.pop("is_impossible", None)
+        yield json_line(values, options.names)
 
 
 FORMATS = (

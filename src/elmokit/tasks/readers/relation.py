@@ -127,7 +127,9 @@ def _read_jsonl(path: str, options: ReadOptions) -> Iterator[RelationExample]:
 
 
 def _span(record: Record, role: str, tokens: Tokens) -> Span:
-    value = record.values.get(role)
+    if role not in record.values:
+        raise record.missing(role)
+    value = record.values[role]
     match value:
         case [int(start), int(end)] if 0 <= start < end <= len(tokens):
             return Span(start, end)
@@ -139,15 +141,14 @@ def _span(record: Record, role: str, tokens: Tokens) -> Span:
 
 def _jsonl_lines(examples: Iterable[RelationExample], options: ReadOptions) -> Iterator[str]:
     for example in examples:
-        yield json_line(
-            {
-                "id": example.id,
-                "tokens": list(example.tokens),
-                "first": list(example.first),
-                "second": list(example.second),
-                "label": example.label,
-            }
-        )
+        values = {
+            "id": example.id,
+            "tokens": list(example.tokens),
+            "first": list(example.first),
+            "second": list(example.second),
+            "label": example.label,
+        }
+        yield json_line(values, options.names)
 
 
 FORMATS = (

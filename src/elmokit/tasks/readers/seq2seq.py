@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from elmokit.errors import DataError
-from elmokit.tasks.examples import SequencePair
+from elmokit.tasks.examples import SequencePair, Tokens
 from elmokit.tasks.readers.records import Record, json_line, json_records, table_records, tsv_line
 from elmokit.tasks.readers.sources import (
     Format,
@@ -25,14 +25,17 @@ def _pair(
     source: str, references: tuple[str, ...], name: str | None, where: str, options: ReadOptions
 ) -> SequencePair:
     tokens = checked_tokens(options.tokens(source), where)
+    target = options.answer(_target, references, where, options)
+    return SequencePair(tokens, target, source, references if target else (), name)
+
+
+def _target(references: tuple[str, ...], where: str, options: ReadOptions) -> Tokens:
     if not references:
-        if options.labelled:
-            raise DataError(f"{where}: no target. Give the text to write.")
-        return SequencePair(tokens, None, source, (), name)
+        raise DataError(f"{where}: no target. Give the text to write.")
     target = options.target_tokens(references[0])
     if not target:
         raise DataError(f"{where}: the target is empty. Remove the example.")
-    return SequencePair(tokens, target, source, references, name)
+    return target
 
 
 def two_files(path: str) -> tuple[str, str] | None:
@@ -75,9 +78,7 @@ def _read_tsv(path: str, options: ReadOptions) -> Iterator[SequencePair]:
 def _read_jsonl(path: str, options: ReadOptions) -> Iterator[SequencePair]:
     for record in json_records(path, ROLES, options):
         source = " ".join(_texts(record, "source"))
-        references = _texts(record, "target") if "target" in record.values else ()
-        if not references and options.labelled:
-            raise record.missing("target")
+        references = options.answer(_texts, record, "target") or ()
         name = record.values.get("id")
         where = record.where
         yield _pair(source, references, None if name is None else str(name), where, options)
@@ -97,7 +98,7 @@ def _read_text(path: str, options: ReadOptions) -> Iterator[SequencePair]:
 
 
 def _tsv_lines(examples: Iterable[SequencePair], options: ReadOptions) -> Iterator[str]:
-    yield "source\ttarget"
+    yield tsv_line([options.names.get(role, role) for role in ("source", "target")])
     for example in examples:
         yield tsv_line((example.source_text, example.references[0] if example.references else ""))
 
@@ -111,13 +112,12 @@ def _target_lines(examples: Iterable[SequencePair], options: ReadOptions) -> Ite
 def _jsonl_lines(examples: Iterable[SequencePair], options: ReadOptions) -> Iterator[str]:
     for example in examples:
         references = list(example.references)
-        yield json_line(
-            {
-                "id": example.id,
-                "source": example.source_text,
-                "target": references[0] if len(references) == 1 else references or None,
-            }
-        )
+        values = {
+            "id": example.id,
+            "source": example.source_text,
+            "target": references[0] if len(references) == 1 else references or None,
+        }
+        yield json_line(values, options.names)
 
 
 FORMATS = (

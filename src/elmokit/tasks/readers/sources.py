@@ -6,13 +6,16 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.examples import Spans, Tokens
 from elmokit.tasks.tag_schemes import Scheme, illegal_place
 from elmokit.text.corpus import numbered_lines
 from elmokit.text.tokens import get_tokenizer
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class ReadOptions:
         target_tokenizer: The one for what `seq2seq` writes; None: the same.
         fields: Our names of columns or JSON fields to the file's own. A table whose columns are
             given as numbers has no header row; -1 is the last column.
-        labelled: Whether a missing label is an error.
+        labelled: Whether labels are needed. If not, one that is missing or wrong is None.
         scheme: What tags must obey; None: anything.
     """
 
@@ -39,6 +42,20 @@ class ReadOptions:
         for name in self.fields:
             if name not in known:
                 raise ConfigError(f"no field {name!r} here. Fields: {', '.join(known)}.")
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The fields' own names, to write them under; a column's number is no name."""
+        return {role: name for role, name in self.fields.items() if not is_number(name)}
+
+    def answer(self, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """What `read` gives; None if it fails and labels are not needed."""
+        try:
+            return read(*args, **kwargs)
+        except DataError:
+            if self.labelled:
+                raise
+            return None
 
     def tokens(self, text: str) -> Tokens:
         """The tokens of a text."""
@@ -149,6 +166,11 @@ def illegal_tag(tags: Sequence[str], wrong: int, scheme: Scheme) -> str:
         f"token {wrong + 1} has the tag {tags[wrong]!r} {before}, which {scheme} does not allow. "
         "Correct it, or read without a scheme: spans are then found as conlleval does."
     )
+
+
+def is_number(name: str) -> bool:
+    """Whether the name of a field is the number of a column."""
+    return name.removeprefix("-").isdecimal()
 
 
 def is_strings(value: object) -> bool:

@@ -13,6 +13,7 @@ from elmokit.tasks.readers.sources import (
     ReadOptions,
     checked_tags,
     illegal_tag,
+    is_number,
     is_strings,
     lines,
     place,
@@ -65,38 +66,46 @@ def _read_conll(path: str, options: ReadOptions) -> Iterator[TaggedExample]:
 def _from_rows(path: str, rows: list[tuple[int, list[str]]], options: ReadOptions) -> TaggedExample:
     number, cells = rows[0]
     width = len(cells)
-    token_column = _column(options, "tokens", "0", width, place(path, number))
-    tag_column: int | None = None
-    if options.labelled or "tags" in options.fields or width > 1:
-        tag_column = _column(options, "tags", "-1", width, place(path, number))
-        if tag_column == token_column:
-            raise DataError(
-                f"{place(path, number)}: one column alone; tokens and tags are needed. Separate "
-                "them by a tab or by spaces."
-            )
+    token_column = _column(options, "tokens", width)
+    tag_column = _column(options, "tags", width)
+    if options.labelled:
+        _check_columns(token_column, tag_column, width, place(path, number), options)
+    token_column = token_column or 0
     columns = [tuple(sys.intern(cells[i]) for _, cells in rows) for i in range(width)]
-    tags = columns[tag_column] if tag_column is not None else None
-    if tags is not None:
-        _check_column(path, rows, tags, options)
+    tags: Tokens | None = None
+    if tag_column is not None and tag_column != token_column:
+        tags = options.answer(_checked_column, path, rows, columns[tag_column], options)
     others = {
         str(i): column for i, column in enumerate(columns) if i not in {token_column, tag_column}
     }
     return TaggedExample(columns[token_column], tags, columns=others)
 
 
-def _column(options: ReadOptions, role: str, usual: str, width: int, where: str) -> int:
-    name = options.fields.get(role, usual)
-    if not name.removeprefix("-").isdecimal() or not -width <= int(name) < width:
-        raise DataError(
-            f"{where}: there is no column {name} for {role!r}: the line has {width} columns. "
-            "The first column is 0, the last -1."
-        )
-    return int(name) % width
+def _column(options: ReadOptions, role: str, width: int) -> int | None:
+    """The column of tokens or tags; None if the line does not have it."""
+    name = options.fields.get(role, {"tokens": "0", "tags": "-1"}[role])
+    return int(name) % width if is_number(name) and -width <= int(name) < width else None
 
 
-def _check_column(
-    path: str, rows: list[tuple[int, list[str]]], tags: Tokens, options: ReadOptions
+def _check_columns(
+    token_column: int | None, tag_column: int | None, width: int, where: str, options: ReadOptions
 ) -> None:
+    for role, column in (("tokens", token_column), ("tags", tag_column)):
+        if column is None:
+            raise DataError(
+                f"{where}: there is no column {options.fields[role]} for {role!r}: the line has "
+                f"{width} columns. The first column is 0, the last -1."
+            )
+    if tag_column == token_column:
+        raise DataError(
+            f"{where}: one column alone; tokens and tags are needed. Separate them by a tab or by "
+            "spaces."
+        )
+
+
+def _checked_column(
+    path: str, rows: list[tuple[int, list[str]]], tags: Tokens, options: ReadOptions
+) -> Tokens:
     if "" in tags:
         raise DataError(f"{place(path, rows[tags.index('')][0])}: the tag is empty.")
     if options.scheme is not None:
@@ -104,6 +113,7 @@ def _check_column(
         if wrong is not None:
             number = rows[min(wrong, len(rows) - 1)][0]
             raise DataError(f"{place(path, number)}: {illegal_tag(tags, wrong, options.scheme)}")
+    return tags
 
 
 def _conll_lines(examples: Iterable[TaggedExample], options: ReadOptions) -> Iterator[str]:
@@ -113,24 +123,30 @@ def _conll_lines(examples: Iterable[TaggedExample], options: ReadOptions) -> Ite
                 raise DataError(
                     f"the token {token!r} cannot stand in a file of columns. Write JSONL."
                 )
-        columns = dict(example.columns)
-        width = len(columns) + 1 + (example.tags is not None)
-        token_column = _column(options, "tokens", "0", width, "output")
-        columns[str(token_column)] = example.tokens
-        if example.tags is not None:
-            columns[str(_column(options, "tags", "-1", width, "output"))] = example.tags
-        if set(columns) != {str(i) for i in range(width)}:
-            raise DataError("the examples' columns do not fit a file of columns. Write JSONL.")
-        for cells in zip(*(columns[str(i)] for i in range(width)), strict=True):
-            yield "\t".join(cells)
+        yield from map("\t".join, zip(*_ordered(example, options), strict=True))
         yield ""
+
+
+def _ordered(example: TaggedExample, options: ReadOptions) -> list[Tokens]:
+    """All columns: tokens and tags in their own, or first and last where those do not fit."""
+    if not all(map(is_number, example.columns)):
+        raise DataError("the examples' columns do not fit a file of columns. Write JSONL.")
+    tags = () if example.tags is None else (example.tags,)
+    width = len(example.columns) + 1 + len(tags)
+    placed = {**example.columns, str(_column(options, "tokens", width)): example.tokens}
+    if example.tags is not None:
+        placed[str(_column(options, "tags", width))] = example.tags
+    if placed.keys() == {str(i) for i in range(width)}:
+        return [placed[str(i)] for i in range(width)]
+    others = (example.columns[name] for name in sorted(example.columns, key=int))
+    return [example.tokens, *others, *tags]
 
 
 # CoNLL-U.
 
 
 def _read_conllu(path: str, options: ReadOptions) -> Iterator[TaggedExample]:
-    tag_name = _conllu_column(options)
+    tag_name = options.answer(_conllu_column, options)
     rows: list[tuple[int, list[str]]] = []
     for number, line in lines(path):
         if not line.strip():
@@ -170,19 +186,18 @@ def _conllu_column(options: ReadOptions) -> str:
 
 
 def _from_words(
-    path: str, rows: list[tuple[int, list[str]]], tag_name: str, options: ReadOptions
+    path: str, rows: list[tuple[int, list[str]]], tag_name: str | None, options: ReadOptions
 ) -> TaggedExample:
     columns = {
         name: tuple(sys.intern(cells[CONLLU.index(name)]) for _, cells in rows)
         for name in ("form", *_WRITTEN)
     }
     tokens = columns.pop("form")
-    tags: Tokens | None = columns.pop(tag_name)
-    assert tags is not None
-    if not options.labelled and set(tags) == {"_"}:
-        tags = None
-    else:
-        _check_column(path, rows, tags, options)
+    tags: Tokens | None = None
+    if tag_name is not None:
+        found = columns.pop(tag_name)
+        if options.labelled or set(found) != {"_"}:
+            tags = options.answer(_checked_column, path, rows, found, options)
     return TaggedExample(tokens, tags, columns=columns)
 
 
@@ -208,16 +223,15 @@ def _conllu_lines(examples: Iterable[TaggedExample], options: ReadOptions) -> It
 def _read_jsonl(path: str, options: ReadOptions) -> Iterator[TaggedExample]:
     for record in json_records(path, ROLES, options):
         tokens, text = record.tokens("tokens", options)
-        known = {options.fields.get(role, role) for role in ROLES} | {"words", "labels"}
         columns = {
             name: tuple(value)
-            for name, value in record.raw.items()
-            if name not in known and is_strings(value) and len(value) == len(tokens)
+            for name, value in record.rest.items()
+            if is_strings(value) and len(value) == len(tokens)
         }
         if "frames" in record.values:
             yield from _frames(record, tokens, columns, text, options)
             continue
-        tags = _tags(record, record.values.get("tags"), tokens, options)
+        tags = options.answer(_tags, record, record.values.get("tags"), tokens, options)
         predicate = _predicate(record, record.values.get("predicate"), tokens)
         yield TaggedExample(tokens, tags, predicate, columns, text)
 
@@ -237,15 +251,13 @@ def _frames(
         predicate = _predicate(record, frame.get("predicate"), tokens)
         if predicate is None:
             raise record.error("a frame has no 'predicate', the place of its verb (from 0).")
-        tags = _tags(record, frame.get("tags"), tokens, options)
+        tags = options.answer(_tags, record, frame.get("tags"), tokens, options)
         yield TaggedExample(tokens, tags, predicate, columns, text)
 
 
-def _tags(record: Record, value: object, tokens: Tokens, options: ReadOptions) -> Tokens | None:
+def _tags(record: Record, value: object, tokens: Tokens, options: ReadOptions) -> Tokens:
     if value is None:
-        if options.labelled:
-            raise record.missing("tags")
-        return None
+        raise record.missing("tags")
     if not is_strings(value):
         raise record.error("'tags' must be a list of strings.")
     assert isinstance(value, list)
@@ -265,15 +277,13 @@ def _predicate(record: Record, value: object, tokens: Tokens) -> int | None:
 
 def _jsonl_lines(examples: Iterable[TaggedExample], options: ReadOptions) -> Iterator[str]:
     for example in examples:
-        yield json_line(
-            {
-                "text": example.text,
-                "tokens": list(example.tokens),
-                "tags": None if example.tags is None else list(example.tags),
-                "predicate": example.predicate,
-                **{name: list(values) for name, values in example.columns.items()},
-            }
-        )
+        values = {
+            "text": example.text,
+            "tokens": list(example.tokens),
+            "tags": None if example.tags is None else list(example.tags),
+            "predicate": example.predicate,
+        }
+        yield json_line(values, options.names, example.columns)
 
 
 def _read_text(path: str, options: ReadOptions) -> Iterator[TaggedExample]:

@@ -40,6 +40,7 @@ __all__ = [
     "score_relations",
     "score_sequences",
     "score_spans",
+    "score_tags",
 ]
 
 _VERB = "V"
@@ -80,9 +81,28 @@ def _all(examples: Sequence[Any], name: str) -> list[Any]:
 
 
 def _score_tags(gold: Sequence[Any], predicted: Sequence[Any]) -> Score:
+    spans = recognise_scheme(_all(gold, "tags")) is not None
+    roles = any(example.predicate is not None for example in gold)
+    return score_tags(gold, predicted, spans=spans, roles=roles)
+
+
+def score_tags(
+    gold: Sequence[Any], predicted: Sequence[Any], *, spans: bool, roles: bool = False
+) -> Score:
+    """Score tags, where it is known of what kind they are.
+
+    Args:
+        gold: Examples of `tag` with their tags.
+        predicted: The same examples, in the same order, with predicted tags.
+        spans: Whether they are tags of spans; else they are scored token by token.
+        roles: Whether the spans are semantic roles.
+
+    Raises:
+        DataError: Tags are missing, or the two do not have the same length.
+    """
+    same_length(gold, predicted)
     true, found = _all(gold, "tags"), _all(predicted, "tags")
-    if recognise_scheme(true) is not None:
-        roles = any(example.predicate is not None for example in gold)
+    if spans:
         return score_spans(true, found, ignore=(_VERB,) if roles else ())
     for one, other in zip(true, found, strict=True):
         same_length(one, other)

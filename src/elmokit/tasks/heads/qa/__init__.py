@@ -13,10 +13,12 @@ from elmokit.errors import DataError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.embedder import Widths
 from elmokit.tasks.encoder import known
-from elmokit.tasks.examples import QuestionExample, Spans, Tokens
+from elmokit.tasks.examples import QuestionExample, Tokens
 from elmokit.tasks.heads.qa.network import QaHead
 from elmokit.tasks.heads.qa.settings import QaConfig, QaHeadConfig
-from elmokit.tasks.task import Task, Tokenize
+from elmokit.tasks.items import Tokenize, places_of, value_of
+from elmokit.tasks.readers.qa import ROLES
+from elmokit.tasks.task import Task
 
 __all__ = ["TASK", "Qa", "QaConfig", "QaHead", "QaHeadConfig"]
 
@@ -26,6 +28,8 @@ class Qa(Task[QuestionExample]):
 
     name = "qa"
     config_type = QaConfig
+    example_type = QuestionExample
+    takes = "a pair (text, question), a dictionary with 'context' and 'question'"
 
     def texts(self, example: QuestionExample) -> tuple[Tokens, ...]:
         """The text and the question."""
@@ -47,39 +51,22 @@ class Qa(Task[QuestionExample]):
         assert isinstance(config, QaConfig)
         return QaHead(config, learned["no_answer"], widths)
 
-    def example(self, item: Any, tokenize: Tokenize) -> QuestionExample:
-        """From a text and a question: a pair, a mapping with both, or an example."""
+    def from_item(self, item: Any, tokenize: Tokenize) -> QuestionExample | None:
+        """From a text and a question: a pair, or a dictionary with both."""
+        name = ""
+        if isinstance(item, Mapping):
+            name = str(item.get("id", ""))
+            item = tuple(value_of(item, ROLES[field]) for field in ("context", "question"))
         match item:
-            case QuestionExample():
-                return item
-            case {"context": str(context), "question": str(question)}:
-                name = str(item.get("id", "")) if isinstance(item, Mapping) else ""
             case (str(context), str(question)):
-                name = ""
-            case _:
-                raise DataError(
-                    "qa answers questions about texts: give pairs (text, question), or "
-                    f"dictionaries with 'context' and 'question', not {item!r:.60}"
-                )
-        tokens = tokenize(context)
-        return QuestionExample(
-            name, context, question, tokens, _places(context, tokens), tokenize(question)
-        )
+                tokens = tokenize(context)
+                spans = places_of(context, tokens)
+                return QuestionExample(name, context, question, tokens, spans, tokenize(question))
+        return None
 
     def answer(self, example: QuestionExample) -> str | None:
         """The piece of the text; None for no answer."""
         return example.answers[0].text if example.answers else None
-
-
-def _places(text: str, tokens: Tokens) -> Spans:
-    """Where tokens stand; between them is nothing but white space."""
-    spans = []
-    end = 0
-    for token in tokens:
-        start = text.index(token, end)
-        end = start + len(token)
-        spans.append((start, end))
-    return tuple(spans)
 
 
 TASK = Qa()

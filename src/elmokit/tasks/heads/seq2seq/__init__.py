@@ -6,7 +6,7 @@ network joins it to an encoder; beam searches for the best text; joining puts sp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elmokit.errors import DataError
@@ -18,8 +18,10 @@ from elmokit.tasks.heads.seq2seq.joining import learn_joins
 from elmokit.tasks.heads.seq2seq.network import Seq2seqHead
 from elmokit.tasks.heads.seq2seq.settings import Seq2seqConfig, Seq2seqHeadConfig
 from elmokit.tasks.inputs.words import frequent_words
+from elmokit.tasks.items import Tokenize, value_of, words_of
+from elmokit.tasks.readers.seq2seq import ROLES
 from elmokit.tasks.scores import Score, score_examples
-from elmokit.tasks.task import Task, Tokenize
+from elmokit.tasks.task import Task
 
 __all__ = ["TASK", "Seq2seq", "Seq2seqConfig", "Seq2seqHead", "Seq2seqHeadConfig"]
 
@@ -30,6 +32,8 @@ class Seq2seq(Task[SequencePair]):
     name = "seq2seq"
     writes = True
     config_type = Seq2seqConfig
+    example_type = SequencePair
+    takes = "a text, a list of tokens, a dictionary with 'source'"
 
     def texts(self, example: SequencePair) -> tuple[Tokens, ...]:
         """The source."""
@@ -67,19 +71,28 @@ class Seq2seq(Task[SequencePair]):
         return Seq2seqHead(config, learned, widths)
 
     def score(
-        self, gold: Sequence[SequencePair], predicted: Sequence[SequencePair], config: TaskConfig
+        self,
+        gold: Sequence[SequencePair],
+        predicted: Sequence[SequencePair],
+        config: TaskConfig,
+        learned: dict[str, Any] | None = None,
     ) -> Score:
         """BLEU and ROUGE; the settings say which of them counts."""
         assert isinstance(config, Seq2seqConfig)
         return score_examples(self.name, gold, predicted, primary=config.head.score)
 
-    def example(self, item: Any, tokenize: Tokenize) -> SequencePair:
-        """From a text, its tokens, or an example."""
-        if isinstance(item, SequencePair):
-            return item
-        if isinstance(item, str):
-            return SequencePair(tokenize(item), None, item)
-        return SequencePair(tuple(item), None, " ".join(item))
+    def from_item(self, item: Any, tokenize: Tokenize) -> SequencePair | None:
+        """From a text, its tokens, or a dictionary with a text or its sentences."""
+        name = None
+        if isinstance(item, Mapping):
+            name = value_of(item, ROLES["id"])
+            source = words_of(value_of(item, ROLES["source"]), tokenize)
+            item = source and (source.text or " ".join(source.tokens))
+        words = words_of(item, tokenize)
+        if words is None:
+            return None
+        text = " ".join(words.tokens) if words.text is None else words.text
+        return SequencePair(words.tokens, None, text, (), None if name is None else str(name))
 
     def answer(self, example: SequencePair) -> str:
         """The text that was written."""
