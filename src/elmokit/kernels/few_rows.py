@@ -8,6 +8,7 @@ directions is one product that torch cuts between the cores. The rearrangements 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -40,9 +41,9 @@ class FewRowsWeights:
         self.projection = torch.stack(matrices) if matrices else None  # (D, H, P)
 
     def from_inputs(self, inputs: Sequence[Tensor]) -> Tensor:
-        """The inputs' part of the gates: D x (n, P) to (D, n, 4H)."""
+        """The inputs' part of the gates: D x (n, P) to (n, D, 4H)."""
         products = [one.from_inputs(x) for one, x in zip(self.packed, inputs, strict=True)]
-        return torch.stack(products)
+        return torch.stack(products, dim=1)
 
 
 def run_few_rows(
@@ -71,8 +72,8 @@ def run_few_rows(
     outputs: list[Tensor] = []
     ended: list[LstmState] = []  # the shortest sentences first
     bound = None if clips.cells is None else 2 * clips.cells
-    rows = done = stop = first = 0
-    ahead = cells
+    rows = done = 0
+    ahead: list[Tensor] = []  # of the next steps, the last one first
     for step, running in enumerate(batch_sizes):
         if running != rows:
             if rows:
@@ -81,15 +82,13 @@ def run_few_rows(
             gates = cells.new_empty(len(inputs), rows, 4 * weights.packed[0].hidden)
             take_in, keep, candidate, give_out = gates.chunk(4, dim=2)
             memory = torch.empty_like(cells)
-        if done == stop:
-            first, stop = done, done + running
-            for size in batch_sizes[step + 1 :]:
-                if stop + size - done > AHEAD_TOKENS:
-                    break
-                stop += size
-            ahead = weights.from_inputs([x[done:stop] for x in inputs])  # (D, n, 4H)
-        part = ahead[:, done - first : done - first + running]
-        torch.baddbmm(part, output, weights.state, out=gates)  # (D, b, 4H)
+        if not ahead:
+            sizes = _first_sizes(batch_sizes[step : step + AHEAD_TOKENS])
+            stop = done + sum(sizes)
+            gained = weights.from_inputs([x[done:stop] for x in inputs])  # (n, D, 4H)
+            ahead = [part.transpose(0, 1) for part in gained.split(sizes)][::-1]
+            done = stop
+        torch.baddbmm(ahead.pop(), output, weights.state, out=gates)  # (D, b, 4H)
         gates.sigmoid_()
         cells.mul_(keep).addcmul_(take_in, candidate, value=4).sub_(take_in, alpha=2)
         if bound is not None:
@@ -102,9 +101,18 @@ def run_few_rows(
             if clips.projection is not None:
                 output.clamp_(-clips.projection, clips.projection)
         outputs.append(output)
-        done += running
     ended.append(LstmState(cells, output))
     every = torch.cat(outputs, dim=1) if outputs else output[:, :0]
     cells = torch.cat([one.cells for one in reversed(ended)], dim=1).mul_(0.5)
     output = torch.cat([one.output for one in reversed(ended)], dim=1)
     return list(zip(every, map(LstmState, cells, output), strict=True))
+
+
+def _first_sizes(batch_sizes: Sequence[int]) -> list[int]:
+    """Those of as many steps as have about `AHEAD_TOKENS` tokens, one at the least."""
+    total = itertools.accumulate(batch_sizes)
+    return [
+        size
+        for number, (size, upto) in enumerate(zip(batch_sizes, total, strict=True))
+        if not number or upto <= AHEAD_TOKENS
+    ]
