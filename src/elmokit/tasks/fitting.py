@@ -7,8 +7,8 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 
 from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.config import to_dict
-from elmokit.errors import ConfigError, DataError
+from elmokit.errors import ConfigError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.heads import get_task
 from elmokit.tasks.inputs.references import (
@@ -30,6 +30,7 @@ from elmokit.tasks.inputs.references import (
 )
 from elmokit.tasks.inputs.source import LayerSource
 from elmokit.tasks.inputs.words import frequent_words
+from elmokit.tasks.items import place_named
 from elmokit.tasks.predictor import Facts, Predictor, read_data
 from elmokit.tasks.report import write_report
 from elmokit.tasks.task import Task
@@ -248,12 +249,12 @@ class Run:
         """
         request, config = self._request, self._request.config
         # All complain before anything is written.
-        with self._named("train"):
+        with place_named(self._names["train"]):
             learned = request.task.learn(self._train, config)
-        with self._named("dev"):
+        with place_named(self._names["dev"]):
             request.task.score(self._dev, self._dev, config)
         for name, part in (("dev", self._dev), ("test", test or ())):
-            with self._named(name):
+            with place_named(self._names[name]):
                 request.task.check(part, learned)
         self._enter(resume)
         torch.manual_seed(config.run.seed)
@@ -298,14 +299,6 @@ class Run:
         )
         write_report(self._folder, log, best, outcome, self._train, self._dev, test, display.note)
         return best
-
-    @contextmanager
-    def _named(self, part: str) -> Iterator[None]:
-        """Errors in this block say whose fault it is."""
-        try:
-            yield
-        except DataError as error:
-            raise DataError(f"{self._names[part]}: {error}") from None
 
     def _words(self) -> list[str]:
         inputs = self._request.config.inputs
