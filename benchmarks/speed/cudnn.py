@@ -58,13 +58,15 @@ def main() -> None:
         *(nn.Parameter(torch.stack(parts)) for parts in zip(*weights, strict=True))
     )
     state = WindowState(torch.stack([blank.cells] * 2), torch.stack([blank.output] * 2).to(dtype))
+    last = torch.arange(tokens - options.rows, tokens, device=device)
     learned = both.clone().requires_grad_()
     also_learned = x.clone().requires_grad_()
 
     @torch.no_grad()
     def infer() -> Tensor:
         flat = both.view(2, tokens, -1)
-        found, _ = run_stacked(flat, [options.rows] * options.steps, [blank] * 2, stacked, NO_CLIPS)
+        sizes = [options.rows] * options.steps
+        found, _ = run_stacked(flat, sizes, [blank] * 2, stacked, NO_CLIPS, last)
         return found.view_as(both)
 
     @torch.no_grad()

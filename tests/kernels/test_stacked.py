@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from elmokit.kernels import Clips, LstmState, run_lstm, stacked
 from elmokit.kernels.stacked import StackedWeights, run_stacked
+from elmokit.model.packing import Packing
 
 
 @settings(max_examples=40)
@@ -37,7 +38,9 @@ def test_stacked_computes_what_the_reference_computes(
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(stacked, "AHEAD_TOKENS", ahead)
         weights = StackedWeights(layers, 1.0, torch.float32)
-        outputs, ends = run_stacked(x, batch_sizes, state, weights, clips)
+        lengths = [sum(size > row for size in batch_sizes) for row in range(rows)]
+        last = Packing(lengths, x.device).last
+        outputs, ends = run_stacked(x, batch_sizes, state, weights, clips, last)
     for number, one in enumerate(layers):
         want, want_end = run_lstm(x[number], batch_sizes, state[number], one, clips, 1.0)
         torch.testing.assert_close(outputs[number], want, rtol=1e-5, atol=1e-5)

@@ -232,7 +232,9 @@ class BiLstm(nn.Module):
             begin = [LstmState(*map(packing.sort, start[name])) for name in names]
             # A frozen model keeps its own precision inside a task that learns in another.
             with torch.autocast("cuda", enabled=False):
-                output, ends = run_stacked(inputs, packing.batch_sizes, begin, weights, self._clips)
+                output, ends = run_stacked(
+                    inputs, packing.batch_sizes, begin, weights, self._clips, packing.last
+                )
             inputs = self._next_inputs(number, inputs, output)
             yield self._layer_output(
                 packing,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +71,7 @@ class Packing:
         small = (order, size, row, begin, first_of_step)
         travelled = to_device(np.concatenate(small), device)
         self._order, sizes, rows_of, begins, firsts = travelled.split([len(a) for a in small])
+        self._sizes = sizes
         tokens = int(size.sum())
         sentence = torch.repeat_interleave(sizes, output_size=tokens)  # (N,)
         first = sizes.cumsum(0) - sizes  # where each sentence starts in the flat batch
@@ -104,7 +106,16 @@ class Packing:
         """One row per sentence, back to the batch's own order."""
         if self.sentences == 1:
             return rows
-        return rows.index_select(0, _inverse(self._order))
+        return rows.index_select(0, self._place_in_order)
+
+    @cached_property
+    def last(self) -> Tensor:
+        """Where each sentence's last token stands in a packed batch, in the order of `sort`."""
+        return self.sort(self._flat["forward"].index_select(0, self._sizes.cumsum(0) - 1))  # (B,)
+
+    @cached_property
+    def _place_in_order(self) -> Tensor:
+        return _inverse(self._order)
 
 
 Places = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

@@ -42,7 +42,7 @@ class BatchRun:
     state: State
     output: Literal["numpy", "torch"]
 
-    def __call__(self, batch: list[list[str]]) -> list[Any]:
+    def __call__(self, batch: Sequence[Sequence[str]]) -> list[Any]:
         """The vectors of each sentence. On a GPU they may be on their way: see `finish`."""
         # One sentence alone, or a few, are cut between the cores in another way.
         few = len(batch) == 1 or self.bilm.lstm.few_rows_pay(len(batch))

@@ -32,7 +32,6 @@ from elmokit.vectors.layers import Layers, choose_layers
 from elmokit.vectors.pooling import Pool, check_pool
 from elmokit.vectors.states import STATES, CarriedState, Starts, State
 from elmokit.vectors.substitutes import Substitute, substitutes
-from elmokit.vectors.word_cache import DEFAULT_WORDS
 
 Sentence = str | Sequence[str]
 """A sentence as text, which is tokenised, or as its tokens."""
@@ -52,7 +51,8 @@ class Elmo:
         checkpoint: The model's config, weights and word lists.
         tokenizer: Name of a tokeniser that replaces the model's own.
         device: Where to run.
-        cache_words: The most words whose token vectors are kept between calls.
+        cache_words: The most words whose token vectors are kept between calls; left out, 32,768,
+            on a GPU 131,072.
         precision: The type of the matrix products: ``"float32"``, or, less exact and faster,
             ``"bfloat16"`` or, on a processor, ``"int8"``. The weights themselves stay as they are.
     """
@@ -63,7 +63,7 @@ class Elmo:
         *,
         tokenizer: str | None = None,
         device: str | torch.device = "cpu",
-        cache_words: int = DEFAULT_WORDS,
+        cache_words: int | None = None,
         precision: Precision = "float32",
     ) -> None:
         config = checkpoint.config
@@ -140,7 +140,7 @@ class Elmo:
 
     def forget(self) -> None:
         """Drop everything computed from the weights: call it after they were changed or moved."""
-        self._first.cache.move(self.device)
+        self._first.forget()
         self.bilm.forget_packed()
         self._starts.forget()
 
@@ -340,13 +340,17 @@ class Elmo:
         """
         return self._first(batch, use_cache=use_cache)
 
-    def _all_tokens(self, sentences: Iterable[Sentence]) -> Iterator[list[str]]:
-        """`tokens` of each; lists of strings, which are most of them, without ado."""
+    def _all_tokens(self, sentences: Iterable[Sentence]) -> Iterator[tuple[str, ...]]:
+        """`tokens` of each; lists of strings, which are most of them, without ado.
+
+        A tuple is made in half the time of a list, and the garbage collector does not look
+        through it again and again while it waits for its batch.
+        """
         for number, sentence in enumerate(sentences):
             if type(sentence) is list and is_tokens(sentence):
-                yield list(sentence)
+                yield tuple(sentence)
             else:
-                yield self.tokens(sentence, number)
+                yield tuple(self.tokens(sentence, number))
 
     def tokens(self, sentence: Sentence, number: int) -> list[str]:
         """The sentence's tokens; `number` names it when it is no sentence."""

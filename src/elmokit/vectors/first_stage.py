@@ -21,6 +21,10 @@ from elmokit.vectors.word_cache import Numbers, WordCache
 CNN_BATCH, GPU_CNN_BATCH = 256, 8192
 """Words that pass the character CNN together, which bounds its memory."""
 
+CACHE_WORDS, GPU_CACHE_WORDS = 32_768, 131_072
+"""Words whose token vectors are kept where the user has not said how many: on a GPU, which reads a
+corpus of millions of tokens in seconds, the words of such a corpus."""
+
 ROWS = 64
 """Sentences that a processor reads side by side: enough for full matrix products, few enough for
 its cache."""
@@ -33,16 +37,18 @@ class FirstStage:
         bilm: The model.
         checkpoint: What it was made of.
         inputs: Makes its ids.
-        cache_words: The most words whose token vectors are kept between calls.
+        cache_words: The most words whose token vectors are kept between calls; None: as many as
+            suit the device.
     """
 
     def __init__(
-        self, bilm: BiLM, checkpoint: Checkpoint, inputs: InputBuilder, cache_words: int
+        self, bilm: BiLM, checkpoint: Checkpoint, inputs: InputBuilder, cache_words: int | None
     ) -> None:
         self._bilm = bilm
         self._checkpoint = checkpoint
         self._inputs = inputs
-        self.cache = WordCache(self._encode, cache_words)
+        self._cache_words = cache_words
+        self.cache = WordCache(self._encode, self._capacity())
 
     def __call__(
         self, batch: Sequence[Sequence[str]], *, use_cache: bool, markers: bool = True
@@ -61,6 +67,15 @@ class FirstStage:
         words = self.cache.look_up(flat)
         packing = Packing(lengths, device, rows=ROWS, words=words)
         return words.vectors.index_select(0, words.places), packing, lengths
+
+    def forget(self) -> None:
+        """Drop what was computed from the weights, after they were changed or moved."""
+        self.cache.move(self._bilm.device, self._capacity())
+
+    def _capacity(self) -> int:
+        if self._cache_words is not None:
+            return self._cache_words
+        return GPU_CACHE_WORDS if self._bilm.device.type == "cuda" else CACHE_WORDS
 
     def markers(self) -> Tensor:
         """The token vectors of the marks before and after a sentence: (2, P)."""

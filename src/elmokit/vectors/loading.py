@@ -13,7 +13,6 @@ from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
 from elmokit.model.bilm import Precision
 from elmokit.text.vocab import read_vocabulary
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.word_cache import DEFAULT_WORDS
 
 
 def load(
@@ -25,7 +24,7 @@ def load(
     softmax: str | Path | bool = True,
     token_vectors: str | Path | None = None,
     device: str | torch.device = "cpu",
-    cache_words: int = DEFAULT_WORDS,
+    cache_words: int | None = None,
     precision: Precision = "float32",
 ) -> Elmo:
     """Load any published ELMo.
@@ -42,7 +41,8 @@ def load(
         token_vectors: An HDF5 file with token vectors for the words of the vocabulary, used
             instead of the character CNN for these words.
         device: Where to run.
-        cache_words: The most words whose token vectors are kept between calls.
+        cache_words: The most words whose token vectors are kept between calls; left out, 32,768,
+            on a GPU 131,072.
         precision: The type of the matrix products on a processor: ``"float32"``, or, less exact
             and faster where the processor runs them, ``"bfloat16"`` or ``"int8"``.
 

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from elmokit.model.packing import BatchWords, to_device
 
-DEFAULT_WORDS = 32_768
-
 Numbers = NDArray[np.int64]
 
 _names = itertools.count(step=1 << 32)
@@ -53,9 +51,7 @@ class WordCache:
         capacity: The most words kept between calls; 0 keeps none.
     """
 
-    def __init__(
-        self, encode: Callable[[Sequence[str]], Tensor], capacity: int = DEFAULT_WORDS
-    ) -> None:
+    def __init__(self, encode: Callable[[Sequence[str]], Tensor], capacity: int) -> None:
         self._encode = encode
         self.capacity = capacity
         self._fixed: list[str] = []
@@ -111,9 +107,10 @@ class WordCache:
             self._used = np.empty(0, dtype=np.int64)  # the batch that used a row last
             self._batch = 0
 
-    def move(self, device: torch.device) -> None:
+    def move(self, device: torch.device, capacity: int) -> None:
         """Forget the words kept so far; given vectors go to the device."""
         with self._lock:
+            self.capacity = capacity
             self.clear()
             if self._fixed_table is not None:
                 self._fixed_table = self._fixed_table.to(device)
