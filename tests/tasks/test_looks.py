@@ -110,10 +110,45 @@ def test_errors_in_data_name_the_file(tmp_path, part):
             rows = [("text", "label"), ("good", label), ("bad", "y"), ("fine", "x")]
             csv.writer(file).writerows(rows)
     files[part] = files.pop("odd")
-    with pytest.raises(DataError, match=r"odd\.csv: example 1 has the label 'zzz'"):
+    with pytest.raises(DataError, match=r"^[^:]*odd\.csv, line 2: .* the label 'zzz'"):
         elmokit.tasks.fit(
             "classify", files["train"], files["dev"], test=files["test"], elmo=None, quiet=True
         )
+
+
+PAIR = '{"sentence1": "it rains", "sentence2": "it is %s", "label": "%s"}\n'
+REQUEST = '{"tokens": ["go"], "slots": ["%s"], "intent": "%s"}\n'
+RELATION = '%d\t"the <e1>fire</e1> made <e2>smoke</e2>"\n%s\n\n'
+UNKNOWN_LABELS = {
+    "pair": ("jsonl", PAIR % ("wet", "yes") + PAIR % ("dry", "no"), PAIR % ("odd", "zzz"), 3),
+    "dialogue": ("jsonl", REQUEST % ("O", "a") + REQUEST % ("B-x", "b"), REQUEST % ("O", "zzz"), 3),
+    "relation": (
+        "txt",
+        RELATION % (1, "Cause-Effect(e1,e2)") + RELATION % (2, "Other"),
+        RELATION % (3, "zzz(e1,e2)"),
+        7,
+    ),
+}
+
+
+@pytest.mark.parametrize("task", UNKNOWN_LABELS)
+def test_unknown_label_names_the_line(tmp_path, task):
+    ending, good, odd, line = UNKNOWN_LABELS[task]
+    train, dev = tmp_path / f"train.{ending}", tmp_path / f"dev.{ending}"
+    train.write_text(good, encoding="utf-8")
+    dev.write_text(good + odd, encoding="utf-8")
+    with pytest.raises(DataError, match=rf"^{dev}, line {line}: .* the label 'zzz'\. It has"):
+        elmokit.tasks.fit(task, train, dev, elmo=None, quiet=True)
+
+
+def test_unknown_label_names_the_file_in_a_folder(tmp_path):
+    for part, labels in (("train", "xy"), ("dev", "xyz")):
+        for label in labels:
+            file = tmp_path / part / label / "1.txt"
+            file.parent.mkdir(parents=True)
+            file.write_text("some words", encoding="utf-8")
+    with pytest.raises(DataError, match=rf"^{file}: the training data does not have the label 'z'"):
+        elmokit.tasks.fit("classify", tmp_path / "train", tmp_path / "dev", elmo=None, quiet=True)
 
 
 def test_errors_in_examples_name_the_part():

@@ -223,7 +223,7 @@ def test_pair_with_an_empty_text_has_an_answer():
 def test_unknown_labels_are_named():
     data = pairs(12)
     wrong = [*data, replace(data[0], label="maybe")]
-    message = r"example 13 has the label 'maybe', which the training data does not have\. It has"
+    message = r"example 13: the training data does not have the label 'maybe'\. It has"
     with pytest.raises(DataError, match=message):
         fit("pair", data, wrong, elmo=None)
     with pytest.raises(DataError, match=message):

@@ -135,6 +135,14 @@ def test_warm_up_text_is_what_carrying_would_have_left(allennlp):
     np.testing.assert_allclose(warm, carried, atol=1e-6)
 
 
+def test_warm_up_text_is_read_again_after_a_move(allennlp):
+    elmo = allennlp.load()
+    elmo.warm_up(SENTENCES[:2])
+    warm = elmo.encode(SENTENCES[4], state="warm")
+    elmo.to("cpu")
+    np.testing.assert_array_equal(elmo.encode(SENTENCES[4], state="warm"), warm)
+
+
 def test_carried_rows_beyond_a_small_batch_are_kept(allennlp):
     one, two = allennlp.load(), allennlp.load()
     three = SENTENCES[:2] + SENTENCES[4:]

@@ -26,7 +26,16 @@ class Labelled(Protocol):
         """The class; None if not known."""
 
 
+class Located(Labelled, Protocol):
+    """One that knows where it was read."""
+
+    @property
+    def where(self) -> str | None:
+        """File and line; None if it was made."""
+
+
 C = TypeVar("C", bound=Labelled)
+L = TypeVar("L", bound=Located)
 
 
 class ClassHead(Head[C]):
@@ -66,17 +75,17 @@ class ClassHead(Head[C]):
         """Scores of all classes, (B, K)."""
 
 
-class ClassTask(Task[C]):
+class ClassTask(Task[L]):
     """A task whose classes are those of the training data."""
 
-    def learn(self, examples: Sequence[C], config: TaskConfig) -> dict[str, Any]:
+    def learn(self, examples: Sequence[L], config: TaskConfig) -> dict[str, Any]:
         """The classes and how often each occurs."""
         return {"labels": known_classes(example.label for example in examples)}
 
-    def check(self, gold: Sequence[C], learned: dict[str, Any]) -> None:
+    def check(self, gold: Sequence[L], learned: dict[str, Any]) -> None:
         """Every class must be known."""
-        check_classes((example.label for example in gold), learned["labels"])
+        check_classes(((example.label, example.where) for example in gold), learned["labels"])
 
-    def answer(self, example: C) -> str | None:
+    def answer(self, example: L) -> str | None:
         """The class."""
         return example.label

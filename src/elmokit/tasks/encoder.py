@@ -186,18 +186,20 @@ def known_classes(labels: Iterable[str | None]) -> dict[str, int]:
     return counts
 
 
-def check_classes(labels: Iterable[str | None], classes: Collection[str]) -> None:
+def check_classes(
+    labels: Iterable[tuple[str | None, str | None]], classes: Collection[str]
+) -> None:
     """Refuse labels that a model cannot give.
 
     Args:
-        labels: Of examples to judge by, in order.
+        labels: Of examples to judge by, in order, and where each was read.
         classes: What the model chooses from.
     """
-    for number, label in enumerate(labels, 1):
+    for number, (label, where) in enumerate(labels, 1):
         if label is not None and label not in classes:
             raise DataError(
-                f"example {number} has the label {label!r}, which the training data does not have. "
-                f"It has {', '.join(classes)}"
+                f"{where or f'example {number}'}: the training data does not have the label "
+                f"{label!r}. It has {', '.join(classes)}"
             )
 
 

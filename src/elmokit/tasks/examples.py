@@ -63,11 +63,13 @@ class TextExample:
         tokens: The tokens.
         label: The class; None if not known.
         text: The text as it was before it was tokenised; None if it came as tokens.
+        where: File and line it was read from, for errors; None if it was made.
     """
 
     tokens: Tokens
     label: str | None = None
     text: str | None = None
+    where: str | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class PairExample:
         label: The class; None if not known.
         first_text: The first text before it was tokenised; None if it came as tokens.
         second_text: The second text before it was tokenised; None if it came as tokens.
+        where: File and line it was read from, for errors; None if it was made.
     """
 
     first: Tokens
@@ -107,6 +110,7 @@ class PairExample:
     label: str | None = None
     first_text: str | None = None
     second_text: str | None = None
+    where: str | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ class RelationExample:
         label: The relation with its direction, as in ``Cause-Effect(e2,e1)``, or ``Other``; None
             if not known.
         id: The file's name for the example; None if it has none.
+        where: File and line it was read from, for errors; None if it was made.
     """
 
     tokens: Tokens
@@ -127,6 +132,7 @@ class RelationExample:
     second: Span
     label: str | None = None
     id: str | None = None
+    where: str | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -206,12 +212,14 @@ class FrameExample:
         slots: One BIO tag a token; None if not known.
         intent: What the request is; None if not known.
         text: The text as it was before it was tokenised; None if it came as tokens.
+        where: File and line it was read from, for errors; None if it was made.
     """
 
     tokens: Tokens
     slots: Tokens | None = None
     intent: str | None = None
     text: str | None = None
+    where: str | None = field(default=None, compare=False, repr=False)
 
 
 Gender: TypeAlias = Literal["feminine", "masculine"]

@@ -35,10 +35,12 @@ def wrong_item(item: object, expected: str) -> DataError:
 
 @contextmanager
 def place_named(where: str) -> Iterator[None]:
-    """Errors in data say where they are: ``item 3: ...``."""
+    """Errors in data say where they are: ``item 3: ...``, unless they name a line of it."""
     try:
         yield
     except DataError as error:
+        if str(error).startswith(where):
+            raise
         raise DataError(f"{where}: {error}") from None
 
 

@@ -40,7 +40,7 @@ BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32_768
 """Tokens run together when the caller does not say."""
 GPU_WINDOW_TOKENS = 524_288
 """About so many tokens are read ahead on a GPU; their vectors are held until all have come."""
-WARM_UP: Sequence[Sentence] = ("",) * 16
+WARM_UP: Sequence[list[str]] = ([],) * 16
 """Empty sentences read in a row before ``state="warm"`` starts; by then the state has settled."""
 
 
@@ -84,7 +84,8 @@ class Elmo:
         self.bilm = build(config, checkpoint.weights, checkpoint.source).to(device)
         self.bilm.set_precision(precision)
         self._first = FirstStage(self.bilm, checkpoint, self._inputs, cache_words)
-        self._starts = Starts(self.bilm, self._first.markers, self._read)
+        self._warm_up_tokens = list(WARM_UP)
+        self._starts = Starts(self.bilm, self._first.markers, self._after_warm_up)
 
     def __repr__(self) -> str:
         return (
@@ -275,16 +276,18 @@ class Elmo:
     def warm_up(self, sentences: Iterable[Sentence] = WARM_UP) -> None:
         """Set where ``state="warm"`` starts: the memory after reading these sentences in a row.
 
-        Without sentences of your own, empty ones are read until the memory has settled.
+        Without sentences of your own, empty ones are read until the memory has settled. They are
+        read when they are first needed, and again after the model was moved.
         """
-        self._starts.set_warm(self._read(sentences))
+        self._warm_up_tokens = [self.tokens(text, number) for number, text in enumerate(sentences)]
+        self._starts.forget_warm()
 
-    def _read(self, sentences: Iterable[Sentence] = WARM_UP) -> list[LayerState]:
-        """The memory after reading sentences in a row, one row."""
+    def _after_warm_up(self) -> list[LayerState]:
+        """The memory after reading the sentences of the warm-up in a row, one row."""
         states = self.bilm.zero_states(1)
         with no_gradients():
-            for number, sentence in enumerate(sentences):
-                tokens, packing, _ = self.embed_tokens([self.tokens(sentence, number)])
+            for sentence in self._warm_up_tokens:
+                tokens, packing, _ = self.embed_tokens([sentence])
                 states = [out.state for out in self.bilm.layers(tokens, packing, states)][1:]
         return states
 

@@ -116,17 +116,17 @@ class Starts:
 
     def forget(self) -> None:
         """Start anew: after the weights were changed or moved."""
-        self._warm: list[LayerState] | None = None
         self.forget_markers()
+        self.forget_warm()
         self.carried = CarriedState(self._model)
 
     def forget_markers(self) -> None:
         """Read the markers anew: after their vectors were changed."""
         self._first_word: dict[State, tuple[object, list[LayerState]]] = {}
 
-    def set_warm(self, states: list[LayerState]) -> None:
-        """Set where ``state="warm"`` starts."""
-        self._warm = states
+    def forget_warm(self) -> None:
+        """Warm up anew: after the sentences for it were changed."""
+        self._warm: list[LayerState] | None = None
         self._first_word.pop("warm", None)
 
     def before_markers(self, state: State, rows: int) -> list[LayerState]:

@@ -131,7 +131,7 @@ class Dialogue(Task[FrameExample]):
     def check(self, gold: Sequence[FrameExample], learned: dict[str, Any]) -> None:
         """Every intent must be known, every token have one slot; a slot may be new."""
         check_lengths([e.tokens for e in gold], [e.slots for e in gold], "slots")
-        check_classes((example.intent for example in gold), learned["intents"])
+        check_classes(((example.intent, example.where) for example in gold), learned["intents"])
 
     def make_head(
         self, config: TaskConfig, learned: dict[str, Any], widths: Widths

@@ -116,7 +116,7 @@ class Relation(ClassTask[RelationExample]):
     def check(self, gold: Sequence[RelationExample], learned: dict[str, Any]) -> None:
         """Every relation must be known; that one of its directions never occurred may be."""
         names = sorted({relation_name(label) for label in learned["labels"]})
-        check_classes((e.label and relation_name(e.label) for e in gold), names)
+        check_classes(((e.label and relation_name(e.label), e.where) for e in gold), names)
 
     def make_head(
         self, config: TaskConfig, learned: dict[str, Any], widths: Widths

@@ -24,7 +24,7 @@ TABLE_ROLES = {"text": ROLES["text"], "label": ROLES["label"]}
 
 def _example(record: Record, options: ReadOptions) -> TextExample:
     tokens, text = record.tokens("tokens", options)
-    return TextExample(tokens, record.label("label", options), text)
+    return TextExample(tokens, record.label("label", options), text, record.where)
 
 
 def _read_jsonl(path: str, options: ReadOptions) -> Iterator[TextExample]:
@@ -55,7 +55,7 @@ def _read_folders(path: str, options: ReadOptions) -> Iterator[TextExample]:
             if name.startswith(".") or not os.path.isfile(file):
                 continue
             text = "".join(line for _, line in checked_lines(file))
-            yield TextExample(checked_tokens(options.tokens(text), file), label, text)
+            yield TextExample(checked_tokens(options.tokens(text), file), label, text, file)
 
 
 def _read_text(path: str, options: ReadOptions) -> Iterator[TextExample]:

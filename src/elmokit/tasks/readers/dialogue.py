@@ -53,6 +53,7 @@ def _read_snips(path: str, options: ReadOptions) -> Iterator[FrameExample]:
             tokens,
             options.answer(checked_tags, found, tokens, place(slots, number), options),
             options.answer(_intent, intent, place(intents, number)),
+            where=place(intents, number),
         )
 
 
@@ -84,7 +85,7 @@ def _read_jsonl(path: str, options: ReadOptions) -> Iterator[FrameExample]:
     for record in json_records(path, ROLES, options):
         tokens, text = record.tokens("tokens", options)
         slots = options.answer(_slots, record, tokens, options)
-        yield FrameExample(tokens, slots, record.label("intent", options), text)
+        yield FrameExample(tokens, slots, record.label("intent", options), text, record.where)
 
 
 def _slots(record: Record, tokens: Tokens, options: ReadOptions) -> Tokens:

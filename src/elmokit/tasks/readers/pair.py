@@ -36,7 +36,7 @@ def _examples(records: Iterable[Record], options: ReadOptions) -> Iterator[PairE
             if options.labelled:
                 continue
             label = None
-        yield PairExample(first, second, label, first_text, second_text)
+        yield PairExample(first, second, label, first_text, second_text, record.where)
 
 
 def _read_jsonl(path: str, options: ReadOptions) -> Iterator[PairExample]:

@@ -86,7 +86,7 @@ def _semeval_example(
         raise DataError(f"{where}: no relation on the line after the sentence. Write it there.")
     quoted = len(text) > 1 and text[0] == text[-1] == '"'
     tokens, first, second = marked_mentions(text[1:-1] if quoted else text, where, options.tokens)
-    return RelationExample(tokens, first, second, label, name)
+    return RelationExample(tokens, first, second, label, name, where)
 
 
 def _marked_text(example: RelationExample) -> str:
@@ -123,7 +123,7 @@ def _read_jsonl(path: str, options: ReadOptions) -> Iterator[RelationExample]:
             second = _span(record, "second", tokens)
             if max(first.start, second.start) < min(first.end, second.end):
                 raise record.error(f"the mentions overlap: {list(first)} and {list(second)}.")
-        yield RelationExample(tokens, first, second, label, name)
+        yield RelationExample(tokens, first, second, label, name, record.where)
 
 
 def _span(record: Record, role: str, tokens: Tokens) -> Span:
