@@ -29,8 +29,13 @@ def final_place(path: str | os.PathLike[str]) -> Path:
     """Where output for `path` has to go, symbolic links followed.
 
     Raises:
-        DataError: The folder does not exist, or `path` is itself a folder.
+        DataError: The folder does not exist, or `path` is itself a folder or no file at all.
     """
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise DataError(
+            f"{path}: this is a device or a pipe, no file, and would be replaced by one. Give the "
+            "name of a file."
+        )
     place = Path(os.path.realpath(path))
     if not place.parent.is_dir():
         raise DataError(f"{path}: the folder {place.parent} does not exist. Create it first.")

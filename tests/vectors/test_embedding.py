@@ -120,3 +120,30 @@ def test_what_was_learned_counts_whatever_the_optimiser():
     learned = embedding(batch).vectors.detach()
     with torch.no_grad():
         torch.testing.assert_close(embedding(batch).vectors, learned, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine_tune"),
+    [
+        (torch.float64, False),
+        (torch.float16, False),
+        (torch.bfloat16, False),
+        (torch.float64, True),
+    ],
+)
+def test_embedding_in_another_type(allennlp, static, kind, fine_tune):
+    exact = ElmoEmbedding(allennlp.load(), static=static, projection=4).eval()
+    other = ElmoEmbedding(allennlp.load(), static=static, projection=4, fine_tune=fine_tune).eval()
+    other.load_state_dict(exact.state_dict(), strict=False)
+    other.to(kind)
+    for batch in (BATCH, [["a", str(i)] for i in range(9)]):
+        with torch.no_grad():
+            want, found = exact(batch).vectors, other(batch).vectors
+        assert found.dtype == kind
+        torch.testing.assert_close(found.float(), want, rtol=2e-2, atol=2e-2)
+
+
+def test_no_sentences_are_an_empty_batch(elmo):
+    vectors, mask = ElmoEmbedding(elmo, outputs=2)([])
+    assert [part.shape for part in vectors] == [(0, 0, elmo.dim)] * 2
+    assert mask.shape == (0, 0)

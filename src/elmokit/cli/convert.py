@@ -66,6 +66,8 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     form = to or FORMATS.get(dest.suffix.lower(), "native")
     if form == "hdf5" and storage != "float32":
         raise ConfigError(f"--storage {storage}: HDF5 files hold float32; write native or onnx")
+    if form != "native" and words is not None:
+        raise ConfigError(f"--words {words}: {form} files have no softmax; write native")
     elmo = elmokit.load(
         source,
         options=options_file,

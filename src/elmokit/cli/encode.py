@@ -136,8 +136,10 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     (source,) = sources
     if output.exists() and os.path.exists(source) and output.samefile(source):
         raise ConfigError(f"{output}: input and output are the same file")
-    if word_cache is not None:
-        final_place(word_cache)  # a place that cannot be written to is named at once
+    # Here a place that cannot be written to is named, before the model takes its time.
+    kept = None if word_cache is None else final_place(word_cache)
+    if kept in [Path(os.path.realpath(path)) for path in (output, source)]:
+        raise ConfigError(f"--word-cache {word_cache}: this is the input or the output")
     choice = parse_layers(layers)
     # Both look at their paths at once, before the model takes its time.
     texts: Iterable[str | list[str]] = read_texts(source, field=field)

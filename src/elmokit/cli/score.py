@@ -70,7 +70,10 @@ def score(  # noqa: D417 - options that verbs share bring their own help
         if output is None:
             _write(ranked, sys.stdout)
             return
-        with whole_file(output) as place, open(place, "w", encoding="utf-8") as file:
+        with (
+            whole_file(output) as place,
+            open(place, "w", encoding="utf-8", errors="backslashreplace") as file,
+        ):
             _write(ranked, file)
         return
     if output is not None:

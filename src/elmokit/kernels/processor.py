@@ -171,7 +171,7 @@ def _fingerprint() -> str:
 
 
 def _read_answer() -> Support | None:
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
         data = json.loads(_answer_file().read_text("utf-8"))
         precisions = tuple(name for name in PRECISIONS if name in data["precisions"])
         if "float32" in precisions and (data["limit"] is None or data["limit"] in LIMITS):
@@ -181,7 +181,7 @@ def _read_answer() -> Support | None:
 
 def _write_answer(support: Support) -> None:
     # Without a place for it the next process asks again.
-    with suppress(OSError, DataError):
+    with suppress(OSError, DataError, RuntimeError):
         path = _answer_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as temporary:

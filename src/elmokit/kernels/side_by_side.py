@@ -66,7 +66,10 @@ def side_by_side(tasks: list[Callable[[], Result]]) -> list[Result]:
             torch.set_num_threads(share)
             return _without_gradients(second)
 
-        other = _helper().submit(run_second)
+        try:
+            other = _helper().submit(run_second)
+        except RuntimeError:  # the main thread has ended, and Python starts nothing new
+            return [_without_gradients(task) for task in tasks]
         try:
             mine = _without_gradients(first)
         finally:

@@ -82,7 +82,7 @@ class BiLM(nn.Module):
         half = self.precision == "bfloat16" and device == "cuda"
         with torch.autocast(device, torch.bfloat16, enabled=half):
             vectors = self.encoder(words)
-        return vectors.float()
+        return vectors.float() if half else vectors
 
     def layers(
         self, tokens: Tensor, packing: Packing, states: list[LayerState]

@@ -35,6 +35,14 @@ def check_device(device: str | torch.device, precision: Precision = "float32") -
 
 @contextmanager
 def no_gradients() -> Iterator[None]:
-    """Compute without gradients, and keep nothing that is of use in inference mode alone."""
-    with torch.inference_mode(False), torch.no_grad():
+    """Compute without gradients and in the model's own precision, whatever holds around it.
+
+    What is kept must not be of use in inference mode alone.
+    """
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.autocast("cuda", enabled=False),
+    ):
         yield

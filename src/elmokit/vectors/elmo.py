@@ -301,6 +301,7 @@ class Elmo:
             raise CheckpointError(f"{path}: {len(table)} token vectors for {len(words)} words")
         self._first.cache.fix(words, torch.from_numpy(table).to(self.device))
         self._starts.forget_markers()
+        self._starts.forget_warm()
 
     def save_words(self, path: str | Path) -> None:
         """Write the token vectors of all words kept so far; see `load_words`."""

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.errors import ConfigError
 from elmokit.model.scalar_mix import ScalarMix
+from elmokit.vectors.devices import no_gradients
 from elmokit.vectors.elmo import Elmo, Sentence
 from elmokit.vectors.loading import load
 from elmokit.vectors.static_vectors import WordVectors
@@ -83,12 +84,14 @@ class ElmoEmbedding(nn.Module):
             The vectors and their mask.
         """
         batch = [self.elmo.tokens(sentence, i) for i, sentence in enumerate(sentences)]
+        if not batch:
+            return self._nothing()
         layers = flat_layers(self.elmo, batch, learn=self.fine_tune)
         sizes = [len(tokens) for tokens in batch]
         static = self._static_vectors(batch)
         vectors = []
         for mix in self.mixes:
-            flat = self.dropout(mix(layers))  # (N, D)
+            flat = self.dropout(mix(layers)).to(self._dtype)  # (N, D)
             if static is not None:
                 flat = torch.cat([static, flat], dim=1)
             if self.projection is not None:
@@ -103,13 +106,24 @@ class ElmoEmbedding(nn.Module):
         if self.static is None:
             return None
         rows = self.static.lookup([token for tokens in batch for token in tokens])
-        return torch.from_numpy(rows).to(self.elmo.device)
+        return torch.from_numpy(rows).to(self.elmo.device, self._dtype)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """The type of the module's own parameters, and so of its vectors."""
+        return next(self.mixes.parameters()).dtype
+
+    def _nothing(self) -> Embedded:
+        """The vectors of no sentence."""
+        none = torch.zeros(0, 0, self.dim, device=self.elmo.device, dtype=self._dtype)
+        mask = torch.zeros(0, 0, device=self.elmo.device, dtype=torch.bool)
+        return Embedded(none if len(self.mixes) == 1 else [none] * len(self.mixes), mask)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ElmoEmbedding:
-        """Let a frozen biLM follow when the module moves to another device."""
+        """Let a frozen biLM follow to another device, in its own precision."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if not self.fine_tune:
-            self.elmo.bilm._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            self.elmo.bilm.to(fn(torch.empty(1, device=self.elmo.device)).device)
         self.elmo.forget()
         return self
 
@@ -128,7 +142,7 @@ def flat_layers(elmo: Elmo, batch: Sequence[Sequence[str]], *, learn: bool) -> l
     if learn:
         # The weights are about to change, and some optimisers do so without torch counting it.
         elmo.forget()
-    with nullcontext() if learn else torch.no_grad():
+    with nullcontext() if learn else no_gradients():
         tokens, packing, lengths = elmo.embed_tokens(batch, use_cache=not learn)
         states = elmo.bilm.zero_states(len(batch))
         inner = _inner_places(lengths, tokens.device)

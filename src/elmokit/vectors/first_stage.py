@@ -16,6 +16,7 @@ from elmokit.model.bilm import BiLM, side_by_side
 from elmokit.model.packing import Packing, to_device
 from elmokit.text.inputs import InputBuilder
 from elmokit.vectors import word_file
+from elmokit.vectors.devices import no_gradients
 from elmokit.vectors.word_cache import Numbers, WordCache
 
 CNN_BATCH, GPU_CNN_BATCH = 256, 8192
@@ -88,7 +89,8 @@ class FirstStage:
     def load_words(self, path: Path) -> int:
         """See `Elmo.load_words`."""
         words, vectors = word_file.read(path, self._key(), self._bilm.config.lstm.width)
-        return self.cache.keep(words, vectors.to(self._bilm.device))
+        with no_gradients():
+            return self.cache.keep(words, vectors.to(self._bilm.device))
 
     def _key(self) -> str:
         vocabulary, symbols = self._checkpoint.vocabulary, self._checkpoint.symbols

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import ConfigError
+from elmokit.vectors.devices import no_gradients
 from elmokit.vectors.forward_reader import ForwardReader
 from elmokit.vectors.language_model import LanguageModel
 
@@ -50,12 +51,12 @@ def generate(
     """
     _check(tokens, temperature, top_k, top_p)
     model = LanguageModel(elmo)
-    may_say = model.is_word().cpu()  # (V,)
+    may_say = model.is_word().cpu().clone()  # (V,), changed here alone
     may_say[model.end] = True
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     reader = ForwardReader(elmo)
     written: list[str] = []
-    with torch.no_grad():
+    with no_gradients():
         beginning = [elmo.config.text.begin, *elmo.tokens(prompt, 0)]
         layers, states = reader.read([beginning], reader.blank(1))
         while len(written) < tokens:

@@ -23,6 +23,8 @@ def layer_weights(layers: object, count: int) -> tuple[float, ...] | None:
     Raises:
         ConfigError: It is none of these, or there is no such layer.
     """
+    if hasattr(layers, "tolist"):  # an array or a number of numpy or torch
+        layers = layers.tolist()
     if layers == "all":
         return None
     if layers == "mean":

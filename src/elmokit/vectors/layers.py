@@ -84,7 +84,7 @@ def choose_layers(layers: Layers, count: int, mixes: Sequence[ScalarMix]) -> Lay
         count: How many layers the model exposes.
         mixes: The mixes stored with the model.
     """
-    if layers == "mix":
+    if isinstance(layers, str) and layers == "mix":
         if not mixes:
             raise ConfigError(NO_MIX)
         layers = mixes[0]

@@ -13,6 +13,7 @@ from torch import Tensor
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.bilstm import LayerState
 from elmokit.model.packing import Packing
+from elmokit.vectors.devices import no_gradients
 from elmokit.vectors.language_model import BATCH_TOKENS, LanguageModel
 from elmokit.vectors.scoring import perplexity_of, score_stream
 
@@ -162,7 +163,7 @@ def _carry(
     states = model.elmo.bilm.zero_states(rows)
     while window := list(islice(steps, max(1, batch_tokens // rows))):
         places = [step[row] for row in range(rows) for step in window]
-        with torch.no_grad():
+        with no_gradients():
             states = _read_window(model, places, len(window), states, sums)
         words = [marked[step + 1] for marked, step in places if step + 2 < len(marked)]
         sums.sentences += sum(step == 0 for _, step in places)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from elmokit.errors import ConfigError
 from elmokit.text.batches import run_in_batches
+from elmokit.vectors.devices import no_gradients
 from elmokit.vectors.language_model import BATCH_TOKENS, LanguageModel
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def score_stream(
 def _score(model: LanguageModel, batch: list[list[str]]) -> list[Score]:
     """Score one batch."""
     ids = [model.ids(tokens) for tokens in batch]
-    with torch.no_grad():
+    with no_gradients():
         outputs, lengths = model.read(batch)
         flat = [place for words in ids for place in (model.begin, *words, model.end)]
         targets = torch.tensor(flat, device=model.elmo.device)  # (N,)

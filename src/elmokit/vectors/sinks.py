@@ -11,6 +11,7 @@ import shutil
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -91,7 +92,9 @@ class Hdf5Sink:
         """Close both files."""
         if self._index is not None:
             self._index.close()
-        self._file.close()
+        # What was not written before is given up, and HDF5 may say so once more.
+        with suppress(OSError, RuntimeError):
+            self._file.close()
 
 
 class ParquetSink:

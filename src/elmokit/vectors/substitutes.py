@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import ConfigError, DataError
+from elmokit.vectors.devices import no_gradients
 from elmokit.vectors.language_model import LanguageModel
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _expectations(model: LanguageModel, tokens: Sentence, position: int) -> dict
             f"position {position} is outside the sentence, whose {len(words)} tokens are counted "
             "from 0"
         )
-    with torch.no_grad():
+    with no_gradients():
         outputs, _ = model.read([words])
         # The opening marker shifts the word to position + 1. No output that is used here has
         # read the word itself.

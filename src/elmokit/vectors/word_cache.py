@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +15,6 @@ from torch import Tensor
 from elmokit.model.packing import BatchWords, to_device
 
 Numbers = NDArray[np.int64]
-
-_names = itertools.count(step=1 << 32)
-"""Every call takes the numbers up to the next one: a name of a vector is never given twice."""
 
 _FIRST_FIXED = -1
 _NEW = 1 << 40
@@ -65,6 +61,9 @@ class WordCache:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._lock = threading.RLock()
+        # In another process the same numbers may name other vectors.
+        self._names = _new_names(len(state["_names"]))
+        self._fixed_names = _new_names(len(self._fixed))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -240,8 +239,17 @@ class WordCache:
         self._used = np.concatenate([self._used, more])
 
 
+_names_given = 0
+_giving_names = threading.Lock()
+
+
 def _new_names(count: int) -> Numbers:
-    return next(_names) + np.arange(count)
+    """Numbers that name vectors: in one process none is given twice."""
+    global _names_given  # noqa: PLW0603 - all caches share it
+    with _giving_names:
+        first = _names_given
+        _names_given += count
+    return first + np.arange(count)
 
 
 def _rows_of(table: Tensor, rows: Numbers) -> Tensor:

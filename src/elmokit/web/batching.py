@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
+
 from elmokit.errors import ElmokitError
 from elmokit.web.settings import Limits
 
@@ -100,7 +102,10 @@ class Batcher:
         self._arrival = asyncio.Event()
         self._closing = False
         self._hurrying = False
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="elmokit-model")
+        # A thread that is born while another model computes would begin with half the cores.
+        self._executor = ThreadPoolExecutor(
+            1, "elmokit-model", torch.set_num_threads, (torch.get_num_threads(),)
+        )
         self._worker: asyncio.Task[None] | None = None
         self._rate: float | None = None
 

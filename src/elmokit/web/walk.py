@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from elmokit.model.char_cnn import CharacterCnn, Filter, Highway
 from elmokit.text.chars import BYTE_SHIFT, Alphabet, ByteAlphabet
 from elmokit.text.inputs import InputBuilder
+from elmokit.vectors.devices import no_gradients
 from elmokit.vectors.language_model import LanguageModel
 from elmokit.web.shelf import predicts_words
 
@@ -37,7 +38,7 @@ def walk(elmo: Elmo, tokens: Sequence[str], position: int, k: int) -> dict[str, 
         position: The word, from 0; it must be there.
         k: How many filters and guesses to give.
     """
-    with torch.no_grad():
+    with no_gradients():
         report: dict[str, Any] = {
             "tokens": list(tokens),
             "position": position,

@@ -27,6 +27,7 @@ from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.chars import ByteAlphabet
 from elmokit.text.inputs import WordInputs
+from elmokit.vectors.devices import no_gradients
 from elmokit.vectors.loading import load
 from elmokit.vectors.states import CarriedState
 from elmokit.whole_file import create_hdf5, whole_file
@@ -120,7 +121,7 @@ class Elmo(nn.Module):
         ids = inputs.reshape(-1, *inputs.shape[-2:])  # (B, T, C)
         sizes: list[int] = (ids > 0).any(dim=-1).sum(dim=1).tolist()
         rows = self._with_markers(ids, sizes)  # (N, C)
-        with nullcontext() if self._requires_grad else torch.no_grad():
+        with nullcontext() if self._requires_grad else no_gradients():
             distinct, places = torch.unique(rows, dim=0, return_inverse=True)
             tokens = self.bilm.encoder(WordInputs(distinct, None)).index_select(0, places)
             packing = Packing([size + 2 for size in sizes], tokens.device)
