@@ -127,6 +127,14 @@ def test_convert_keeps_the_most_frequent_words(run, tmp_path):
     assert set(found) <= set(whole.vocabulary.words[:500])
 
 
+@pytest.mark.parametrize("name", ["fewer.hdf5", "fewer.onnx"])
+def test_convert_keeps_words_where_there_is_a_place_for_them(run, tmp_path, name):
+    result = run("convert", "small-en", tmp_path / name, "--words", 500)
+    assert result.code == 1
+    assert "--words 500" in result.err
+    assert not (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize(("source", "count"), [("small-en", 3), ("small-en", 10**6), (None, 10)])
 def test_convert_refuses_impossible_numbers_of_words(run, tmp_path, model, source, count):
     result = run("convert", source or model, tmp_path / "fewer", "--words", count)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import h5py
@@ -195,6 +196,8 @@ def test_encode_failure_in_the_middle_leaves_nothing(run, tmp_path, model, endin
         (["-o", "missing/out.h5"], "does not exist"),
         (["-o", "out.npy"], "Pool"),
         (["-o", "corpus.txt"], "same file"),
+        (["-o", "out.h5", "--word-cache", "out.h5"], "the input or the output"),
+        (["-o", "out.h5", "--word-cache", "./corpus.txt"], "the input or the output"),
         (["-o", "out.h5", "--layers", "7"], "0 to 2"),
         (["-o", "out.h5", "--layers", "1,2"], "2 weights"),
         (["-o", "out.h5", "--layers", "1,x,2"], "1,x,2"),
@@ -214,6 +217,18 @@ def test_encode_bad_options_leave_nothing(
     assert len(result.err.splitlines()) == 1
     assert expected in result.err
     assert list(tmp_path.iterdir()) == [corpus]
+
+
+@pytest.mark.parametrize("option", ["-o", "--word-cache"])
+def test_encode_does_not_replace_a_pipe(run, tmp_path, corpus, model, option):
+    pipe = tmp_path / "pipe.h5"
+    os.mkfifo(pipe)
+    places = {"-o": tmp_path / "out.h5", option: pipe}
+    options = [part for pair in places.items() for part in pair]
+    result = run("encode", corpus, "--model", model, *options)
+    assert result.code == 1
+    assert "a device or a pipe" in result.err
+    assert pipe.is_fifo()
 
 
 def test_encode_missing_input(run, tmp_path, model):

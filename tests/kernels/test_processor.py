@@ -120,3 +120,15 @@ def test_unknown_precision_is_named(children):
     with pytest.raises(ConfigError, match="precision='float64'"):
         processor.prepare("float64")
     assert children.asked == []
+
+
+def test_user_without_a_home_does_no_harm(children, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(processor.Path, "home", no_home)
+    children.ends[None] = 0, ["int8"]
+    processor.prepare("int8")
+    assert children.asked == [None]

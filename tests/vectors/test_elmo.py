@@ -61,6 +61,9 @@ def test_layers_argument_forms_agree(elmo):
     weights = [0.2, -1.0, 3.0]
     want = np.einsum("l,ltd->td", weights, everything)
     np.testing.assert_allclose(elmo.encode(text, layers=weights), want, rtol=1e-4, atol=1e-5)
+    for same in (np.array(weights), torch.tensor(weights)):
+        np.testing.assert_allclose(elmo.encode(text, layers=same), want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(elmo.encode(text, layers=np.int64(1)), everything[1], **close)
     np.testing.assert_array_equal(elmo.encode(text, layers=[0, 0, 0]), np.zeros((7, 32)))
     mix = ScalarMix(3, weights=[0.1, 0.5, -0.3], gamma=2.0)
     shares = np.exp([0.1, 0.5, -0.3]) / np.exp([0.1, 0.5, -0.3]).sum()
