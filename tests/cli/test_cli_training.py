@@ -1,6 +1,8 @@
 """``elmokit pretrain`` and ``elmokit adapt`` as typed."""
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 import elmokit
 from elmokit.cli import main
+from elmokit.training.pretraining import Pretraining
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from small_runs import structured_text
@@ -100,3 +103,51 @@ def test_unknown_preset_is_a_wrong_call(text, tmp_path, capsys):
     command = ["pretrain", str(text), "-o", str(tmp_path / "model"), "--preset", "huge"]
     assert main(command) == 2
     assert "preset" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [5, 15])
+def test_an_interrupted_run_says_so(text, tmp_path, capsys, monkeypatch, number, step):
+    """Before and after the first look at held-out text, from which on there is a model."""
+    take = Pretraining.step
+
+    def stepping(self: Pretraining, done: int) -> object:
+        if done == step:
+            os.kill(os.getpid(), number)
+        return take(self, done)
+
+    monkeypatch.setattr(Pretraining, "step", stepping)
+    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
+    model = tmp_path / "model"
+    command = ["pretrain", str(text), "-o", str(model), "--preset", "tiny", *SMALLER]
+    command += ["--sentences", "line", "--heldout", "0.1", "--device", "cpu", "--max-steps", "20"]
+    assert main(command) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert (model / "README.md").is_file() == (step > 10)
+    monkeypatch.undo()
+    assert main([*command, "--resume"]) == 0
+    assert f"going on after step {step + 1}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", [["-"], ["--", "-"]])
+@pytest.mark.parametrize("verb", [["pretrain"], ["adapt", str(GOLDEN / "allennlp")]])
+def test_standard_input_is_refused_in_one_line(tmp_path, capsys, verb, place):
+    command = [*verb, "-o", str(tmp_path / "model"), "--device", "cpu", *place]
+    assert main(command) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "write it to a file" in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_start_can_be_corrected(text, tmp_path, capsys):
+    options = ["-o", str(tmp_path / "adapted"), "--softmax-steps", "2", "--max-steps", "2"]
+    options += ["--set", "data.rows=4", "--set", "data.min_count=1"]
+    options += ["--sentences", "line", "--heldout", "0.1"]
+    model = str(GOLDEN / "allennlp")
+    assert main(["adapt", model, str(tmp_path / "tetx.txt"), *options, "--device", "cpu"]) == 1
+    assert "tetx.txt" in capsys.readouterr().err
+    assert main(["adapt", model, str(text), *options, "--device", "nonsense"]) == 1
+    assert "device='nonsense'" in capsys.readouterr().err
+    assert main(["adapt", model, str(text), *options, "--device", "cpu"]) == 0

@@ -192,6 +192,11 @@ def test_bad_input_is_told_as_without_ray(ray, folder):
     with pytest.raises(DataError, match=r"nowhere\.txt"):
         pretrain_with_ray(config, workers=1)
     assert not (folder / "model").exists()
+    (folder / "model").mkdir()
+    config = changed(in_folder(folder), loss={"kind": "adaptive", "cutoffs": (5000,)})
+    with pytest.raises(ConfigError, match="cutoffs"):
+        pretrain_with_ray(config, workers=1, preparation=LINES)
+    assert not list((folder / "model").iterdir())
 
 
 def descendants() -> dict[int, str]:

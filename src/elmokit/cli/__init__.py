@@ -40,7 +40,10 @@ from elmokit.cli import (
 from elmokit.cli.options import UsageError
 from elmokit.errors import ElmokitError
 
-READING_VERBS = (["corpus"], ["encode"], ["score"], ["perplexity"], ["evaluate"], ["predict"])
+READING_VERBS = (
+    *(["corpus"], ["encode"], ["score"], ["perplexity"], ["evaluate"], ["predict"]),
+    *(["pretrain"], ["adapt"]),  # which refuse it in words of their own
+)
 """How a call begins in which ``-`` stands for standard input."""
 
 BAD_INPUT = 1

@@ -27,10 +27,10 @@ from elmokit.training.pretrain import (
     CORPUS_FOLDER,
     LOG_FILE,
     RUN_FOLDER,
-    enter_output,
     finish,
     loop_config,
     open_corpus,
+    starting,
 )
 from elmokit.training.pretraining import Pretraining, heldout_perplexity
 from elmokit.training.settings import (
@@ -104,6 +104,10 @@ def adapt(
         device: Where to compute; a GPU when there is one.
         preparation: How text files become a corpus; by the model's own tokeniser when left out.
         data_licence: Under which licence the text is, for the model card.
+
+    Raises:
+        ConfigError: The settings are impossible, or the corpus was split by another tokeniser.
+        KeyboardInterrupt: The adaptation was interrupted; its snapshot is in the output folder.
     """
     elmo = model if isinstance(model, Elmo) else load(model)
     if elmo.config.words is not None and elmo.vocabulary is None:
@@ -124,12 +128,11 @@ def adapt(
         run=config.run,
     )
     with join_team(device) as team:
-        if team.leads:
-            enter_output(folder, settings, resume)
-        team.wait()
-        text = open_corpus(settings, run / CORPUS_FOLDER, team, preparation)
-        bilm, vocabulary, is_new = _with_softmax(elmo, text, config)
-        bilm = bilm.to(team.device)
+        with starting(folder, settings, team, resume):
+            text = open_corpus(settings, run / CORPUS_FOLDER, team, preparation)
+            _check_tokenizer(elmo, text)
+            bilm, vocabulary, is_new = _with_softmax(elmo, text, config)
+            bilm = bilm.to(team.device)
         symbols = elmo.checkpoint().symbols
         if is_new:
             _train(
@@ -148,6 +151,17 @@ def adapt(
     adapted = load(folder, device=team.device)
     after = heldout_perplexity(adapted, text, None, carry=config.data.carry)
     return Adapted(adapted, before, after)
+
+
+def _check_tokenizer(elmo: Elmo, text: TokenCorpus) -> None:
+    """The adapted model will split text as the given one does, so its corpus must be split so."""
+    own = elmo.config.text.tokenizer
+    if text.tokenizer != own:
+        raise ConfigError(
+            f"{text.folder}: the corpus was split by {text.tokenizer!r}, and {elmo.source} splits "
+            f"text by {own!r}; prepare the corpus with --tokenizer {own}, or load the model with "
+            f"--tokenizer {text.tokenizer}"
+        )
 
 
 def _train(

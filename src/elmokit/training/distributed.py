@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from elmokit.errors import ElmokitError
+from elmokit.vectors.devices import check_device
 
 PATIENCE = timedelta(minutes=5)
 """How long processes that work together wait for each other."""
@@ -140,6 +141,9 @@ def join_team(device: str | None = None) -> Iterator[Team]:
 
     Args:
         device: Where to compute; the process's own GPU, else the CPU, when left out.
+
+    Raises:
+        ConfigError: Nothing can be computed there.
     """
     joined = dist.is_available() and dist.is_initialized()  # Ray makes the group, and ends it
     if joined:
@@ -149,7 +153,7 @@ def join_team(device: str | None = None) -> Iterator[Team]:
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    place = torch.device(f"cuda:{local}" if device == "cuda" else device)
+    place = check_device(f"cuda:{local}" if device == "cuda" else device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
     if size == 1:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from elmokit.checkpoints import native
-from elmokit.config import dumps_toml, loads_toml
-from elmokit.errors import ConfigError, DataError, ElmokitError
+from elmokit.config import dumps_toml, loads_toml, to_dict
+from elmokit.errors import ConfigError, DataError
 from elmokit.model.initial import random_model
+from elmokit.text.documents import source_label
 from elmokit.text.prepare import CorpusConfig, prepare_corpus
 from elmokit.text.shards import DESCRIPTION, TokenCorpus
 from elmokit.training.card import draw_curves, model_card
 from elmokit.training.display import Display
-from elmokit.training.distributed import Team, join_team
+from elmokit.training.distributed import PeerError, Team, join_team
 from elmokit.training.loop import LoopConfig, Outcome, train
 from elmokit.training.model_sizes import model_config, unicode_symbols
 from elmokit.training.pretraining import Pretraining, heldout_perplexity
@@ -23,7 +27,7 @@ from elmokit.training.settings import PretrainConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.loading import load
 from elmokit.vectors.perplexity import Perplexity
-from elmokit.whole_file import whole_file
+from elmokit.whole_file import temporary_beside, whole_file
 
 RUN_FOLDER = "training"
 """Inside the model folder: settings, log, snapshots, the prepared corpus, curves."""
@@ -58,35 +62,28 @@ def pretrain(
         The best model of the run, as it lies in the output folder.
 
     Raises:
-        KeyboardInterrupt: The run was interrupted before its first look at held-out text.
+        KeyboardInterrupt: The run was interrupted. Its snapshot is in the output folder, and so is
+            its best model if it has looked at held-out text.
     """
     if not config.corpus or not config.output:
         raise ConfigError("PretrainConfig: corpus and output must be given")
     folder = Path(config.output)
     run = folder / RUN_FOLDER
     with join_team(device) as team:
-        is_new = not folder.exists()
-        if team.leads:
-            enter_output(folder, config, resume)
-        team.wait()
-        try:
+        with starting(folder, config, team, resume):
             corpus = open_corpus(config, run / CORPUS_FOLDER, team, preparation)
-        except ElmokitError:
-            if is_new and team.leads:  # nothing came of it
-                shutil.rmtree(folder)
-            raise
-        sizes = model_config(config, corpus)
-        symbols: tuple[str, ...] | None = None
-        if sizes.characters is not None and sizes.characters.alphabet == "unicode":
-            symbols = unicode_symbols(corpus, sizes)
-        bilm = random_model(sizes, config.run.seed).to(team.device)
-        work = Pretraining(bilm, corpus, config, team=team, folder=folder, symbols=symbols)
-        display = Display(
-            run / LOG_FILE,
-            visible=team.leads,
-            tensorboard=run / "tensorboard" if tensorboard else None,
-        )
-        describe_run(display, work, corpus, team)
+            sizes = model_config(config, corpus)
+            symbols: tuple[str, ...] | None = None
+            if sizes.characters is not None and sizes.characters.alphabet == "unicode":
+                symbols = unicode_symbols(corpus, sizes)
+            bilm = random_model(sizes, config.run.seed).to(team.device)
+            work = Pretraining(bilm, corpus, config, team=team, folder=folder, symbols=symbols)
+            display = Display(
+                run / LOG_FILE,
+                visible=team.leads,
+                tensorboard=run / "tensorboard" if tensorboard else None,
+            )
+            describe_run(display, work, corpus, team)
         outcome = train(
             work,
             loop_config(config),
@@ -99,8 +96,8 @@ def pretrain(
         if team.leads:
             finish(folder, config, corpus, outcome, team, display, data_licence)
         team.wait()
-    if not native.is_native(folder):
-        raise KeyboardInterrupt  # its snapshot is there, but no model yet that could be given back
+    if outcome.reason == "interrupted":
+        raise KeyboardInterrupt
     return load(folder)
 
 
@@ -114,32 +111,70 @@ def open_corpus(
     config: PretrainConfig, prepared: Path, team: Team, preparation: CorpusConfig | None
 ) -> TokenCorpus:
     """The corpus that the settings name, prepared first where it is still text."""
+    settings = preparation or CorpusConfig(tokenizer=config.model.text.tokenizer)
     named = Path(config.corpus[0])
-    if len(config.corpus) == 1 and (named / DESCRIPTION).is_file():
+    is_text = len(config.corpus) > 1 or not (named / DESCRIPTION).is_file()
+    if not is_text:
         prepared = named
     elif team.leads and not (prepared / DESCRIPTION).is_file():
-        settings = preparation or CorpusConfig(tokenizer=config.model.text.tokenizer)
         _prepare(list(config.corpus), prepared, settings)
     team.wait()
     corpus = TokenCorpus(prepared, verify=team.leads)
+    if is_text:
+        _check_same_text(corpus, config.corpus, settings)
     if not len(corpus.split("train")):
         raise DataError(f"{', '.join(config.corpus)}: no sentences to train on")
+    if not len(corpus.split("heldout")):
+        raise DataError(
+            f"{corpus.folder}: the corpus has no held-out text, so a model cannot be judged; "
+            "prepare it with --heldout above 0, or with more documents"
+        )
     return corpus
 
 
+def _check_same_text(
+    corpus: TokenCorpus, sources: Sequence[str], preparation: CorpusConfig
+) -> None:
+    """What an earlier start of the run has prepared must be what this one asks for."""
+    labels = tuple(map(source_label, sources))
+    if corpus.sources != labels:
+        raise ConfigError(
+            f"{corpus.folder}: the run was started with {', '.join(corpus.sources)}, not with "
+            f"{', '.join(labels)}; resume it with the same text, or start anew in another folder"
+        )
+    asked = to_dict(preparation)
+    # The lines may have become documents because otherwise nothing could be held out.
+    for name in sorted({*asked, *corpus.settings} - {"documents"}):
+        before, now = corpus.settings.get(name), asked.get(name)
+        if before != now:
+            raise ConfigError(
+                f"{corpus.folder}: the run's text was prepared with {name} = {before!r}, not "
+                f"{now!r}; resume it with the same value, or start anew in another folder"
+            )
+
+
 def _prepare(sources: list[str], folder: Path, settings: CorpusConfig) -> None:
-    """Prepare a corpus that has held-out text.
+    """Prepare a corpus that has held-out text; nothing stands at `folder` before it is there.
 
     A text without blank lines is one document, and of few documents none may be held out: then
     every line counts as a document.
     """
-    for attempt in (settings, replace(settings, documents="line")):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that nothing was held out is dealt with here
-            summary = prepare_corpus(sources, folder, settings=attempt, overwrite=True)
-        if summary.heldout.tokens:
-            return
-    shutil.rmtree(folder)
+    if not settings.heldout:
+        raise ConfigError(
+            "heldout = 0: a run needs held-out text, because without it a model cannot be judged; "
+            "give a share above 0, such as --heldout 0.01"
+        )
+    attempted = temporary_beside(folder)
+    try:
+        for attempt in (settings, replace(settings, documents="line")):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that nothing was held out is dealt with here
+                summary = prepare_corpus(sources, attempted, settings=attempt, overwrite=True)
+            if summary.heldout.tokens:
+                os.replace(attempted, folder)
+                return
+    finally:
+        shutil.rmtree(attempted, ignore_errors=True)
     raise DataError(
         f"{', '.join(sources)}: the text is too short to hold some of it out, and without held-out "
         "text a model cannot be judged. Give more text, or raise --heldout"
@@ -197,8 +232,32 @@ def finish(
     )
 
 
-def enter_output(folder: Path, config: PretrainConfig, resume: bool) -> None:
-    """Take possession of the output folder, or come back to it."""
+@contextmanager
+def starting(folder: Path, config: PretrainConfig, team: Team, resume: bool) -> Iterator[None]:
+    """In the output folder, which is left as it was if the block, and so the run, fails."""
+    leave = enter_output(folder, config, resume) if team.leads else None
+    team.wait()
+    try:
+        yield
+    except PeerError:  # this process has found no fault, and its work can still be used
+        raise
+    except Exception:
+        if leave is not None:
+            leave()
+        raise
+
+
+def enter_output(folder: Path, config: PretrainConfig, resume: bool) -> Callable[[], None]:
+    """Take possession of the output folder, or come back to it.
+
+    Returns:
+        What leaves the folder as it was, for a run that could not start.
+    """
+    if "-" in config.corpus:
+        raise ConfigError(
+            "-: text that a run may read again cannot come from standard input; write it to a "
+            "file, or prepare it first (elmokit corpus prepare -)"
+        )
     run = folder / RUN_FOLDER
     stored = run / SETTINGS_FILE
     if stored.is_file() and not resume:
@@ -207,14 +266,36 @@ def enter_output(folder: Path, config: PretrainConfig, resume: bool) -> None:
         )
     if not stored.is_file() and folder.exists() and any(path != run for path in folder.iterdir()):
         raise ConfigError(f"{folder} exists and holds no run; choose another folder")
+    earlier: str | None = None
     if stored.is_file():
-        earlier = loads_toml(PretrainConfig, stored.read_text(encoding="utf-8"), str(stored))
-        _check_same(earlier, config, stored)
+        earlier = stored.read_text(encoding="utf-8")
+        _check_same(loads_toml(PretrainConfig, earlier, str(stored)), config, stored)
+    made = next((path for path in (folder, run) if not path.exists()), None)
+    before = set(run.iterdir()) if made is None else set()
     run.mkdir(parents=True, exist_ok=True)
     for left in (*folder.glob(".*.part"), *run.glob(".*.part")):  # half-written when it was killed
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
-    with whole_file(stored) as temporary:
-        temporary.write_text(dumps_toml(config), encoding="utf-8")
+        _remove(left)
+    _store(stored, dumps_toml(config))
+
+    def leave() -> None:
+        if earlier is not None:
+            _store(stored, earlier)
+        elif made is not None:
+            _remove(made)
+        else:
+            for new in set(run.iterdir()) - before:
+                _remove(new)
+
+    return leave
+
+
+def _store(path: Path, text: str) -> None:
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _check_same(earlier: PretrainConfig, now: PretrainConfig, stored: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from elmokit.checkpoints import native
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.errors import CheckpointError, ConfigError, DataError
+from elmokit.errors import CheckpointError, ConfigError
 from elmokit.model.bilm import BiLM
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.shards import TokenCorpus
@@ -364,12 +364,6 @@ def heldout_perplexity(
         carry: Whether memory goes on from one sentence to the next, as it did in training.
     """
     split = corpus.split("heldout")
-    if not len(split):
-        raise DataError(
-            f"{corpus.folder}: the corpus has no held-out text, so a model cannot be judged; "
-            "prepare it with --heldout above 0, or with more documents"
-        )
-
     count = len(split)
     if tokens is not None:
         count = min(count, int(np.searchsorted(np.cumsum(split.lengths()), tokens)) + 1)

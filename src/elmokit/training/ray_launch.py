@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from elmokit.errors import ConfigError, ElmokitError, MissingExtraError
 from elmokit.text.documents import HUGGING_FACE
 from elmokit.text.prepare import CorpusConfig
 from elmokit.training.distributed import PATIENCE, PeerError
-from elmokit.training.pretrain import CORPUS_FOLDER, LOG_FILE, RUN_FOLDER, enter_output, pretrain
+from elmokit.training.pretrain import LOG_FILE, RUN_FOLDER, enter_output, pretrain
 from elmokit.training.settings import PretrainConfig
 
 RAY_FOLDER = "ray"
@@ -82,10 +81,9 @@ def pretrain_with_ray(
     config = replace(config, corpus=tuple(map(_absolute, config.corpus)), output=str(output))
     with connected(ray, address):
         use_gpu = _check_places(ray, workers, use_gpu, address)
-        is_new = not output.exists()
         # This process takes the folder, so that the others come back to a run that is theirs
         # whenever Ray starts them anew.
-        enter_output(output, config, resume)
+        leave = enter_output(output, config, resume)
         trainer = ray.train.torch.TorchTrainer(
             _work,
             train_loop_config={
@@ -106,17 +104,11 @@ def pretrain_with_ray(
         try:
             _fit(ray, trainer)
         except ElmokitError as error:
-            if is_new and not isinstance(error, PeerError):
-                _remove_if_empty(output)
+            started = (output / RUN_FOLDER / LOG_FILE).exists()
+            if not started and not isinstance(error, PeerError):
+                leave()
             raise
     return output
-
-
-def _remove_if_empty(output: Path) -> None:
-    """Give the folder up if neither a corpus nor a step came of the run."""
-    run = output / RUN_FOLDER
-    if not (run / CORPUS_FOLDER).exists() and not (run / LOG_FILE).exists():
-        shutil.rmtree(output)
 
 
 def _work(arguments: dict[str, Any]) -> None:
@@ -138,7 +130,8 @@ def _import_ray() -> Any:
 
 def _absolute(source: str) -> str:
     """Ray's processes have working folders of their own."""
-    return source if source.startswith(HUGGING_FACE) else os.path.abspath(source)
+    is_file = source != "-" and not source.startswith(HUGGING_FACE)
+    return os.path.abspath(source) if is_file else source
 
 
 @contextmanager
