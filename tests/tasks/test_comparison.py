@@ -86,3 +86,36 @@ def test_comparison_counts_by_the_book():
 def test_compare_wants_a_seed():
     with pytest.raises(ConfigError, match="at least one"):
         elmokit.tasks.compare("classify", [], [], elmo="test-tiny", seeds=0)
+
+
+def compare_two(folder, **options):
+    return elmokit.tasks.compare(
+        "classify", texts(40), texts(20, seed=1), elmo="test-tiny", seeds=1, output=folder,
+        config=settings("classify", "run.epochs=1"), quiet=True, **options,
+    )  # fmt: skip
+
+
+def test_compare_deletes_nothing_but_its_own(tmp_path):
+    (tmp_path / "all" / "layers").mkdir(parents=True)
+    (tmp_path / "all" / "layers" / "mine.txt").write_text("mine", "utf-8")
+    compare_two(tmp_path / "all", store=tmp_path / "elsewhere")
+    assert (tmp_path / "all" / "layers" / "mine.txt").read_text("utf-8") == "mine"
+    compare_two(tmp_path / "second", store=tmp_path / "second" / "layers")
+    assert len(list((tmp_path / "second" / "layers").glob("*.f16"))) == 1
+    compare_two(tmp_path / "third")
+    names = {path.name for path in (tmp_path / "third").iterdir()}
+    assert names == {"base-0", "elmo-0", "comparison.json"}
+
+
+def test_compare_refuses_vectors_before_training(tmp_path):
+    static = elmokit.WordVectors.from_dict({"New York": [1.0]})
+    with pytest.raises(ConfigError, match="'New York' has a space"):
+        compare_two(tmp_path / "all", static=static)
+    assert not (tmp_path / "all").exists()
+
+
+def test_compare_goes_on_with_the_same_test_data_alone(tmp_path):
+    done = compare_two(tmp_path / "all", test=texts(20, seed=2)).to_dict()
+    assert compare_two(tmp_path / "all", test=texts(20, seed=2), resume=True).to_dict() == done
+    with pytest.raises(ConfigError, match="other test data"):
+        compare_two(tmp_path / "all", test=texts(20, seed=3), resume=True)

@@ -20,6 +20,7 @@ from elmokit.tasks.examples import TaggedExample, TextExample
 from elmokit.tasks.fitting import task_settings
 from elmokit.tasks.inputs.elmo import fingerprint
 from elmokit.tasks.readers import read_examples
+from elmokit.tasks.report import label_table
 from elmokit.tasks.tag_schemes import illegal_place
 from elmokit.tasks.work import epoch_batches
 from elmokit.training.display import read_log
@@ -324,6 +325,75 @@ def test_wrong_requests_are_named(tmp_path):
     (tmp_path / "full" / "note.txt").write_text("mine", "utf-8")
     with pytest.raises(ConfigError, match="holds no run"):
         fit("classify", data, data, settings("classify"), elmo=None, output=tmp_path / "full")
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ([TextExample(("a", "b"))], "the test data: example 1 has no label"),
+        ([], "the test data: no examples to score"),
+        ([TextExample(("a",), "neither")], "does not have the label 'neither'"),
+    ],
+    ids=["unlabelled", "empty", "unknown"],
+)
+def test_test_data_is_checked_before_training(tmp_path, test, said):
+    with pytest.raises(DataError, match=said):
+        fit("classify", texts(20), texts(9), settings("classify"), elmo=None, test=test,
+            output=tmp_path / "run")  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
+def test_seed_may_be_any_number_of_64_bits():
+    train, dev = texts(20), texts(9, seed=1)
+    for seed in (20261115225500, 2**64 - 1):
+        config = settings("classify", "run.epochs=1", f"run.seed={seed}")
+        assert fit("classify", train, dev, config, elmo=None).facts.config.run.seed == seed
+    with pytest.raises(ConfigError, match=r"seed = .*below 2\*\*64"):
+        settings("classify", f"run.seed={2**64}")
+
+
+def test_layers_stay_where_the_user_keeps_them(tmp_path):
+    kept = tmp_path / "run" / "training" / "layers"
+    config = settings("classify", "run.epochs=1")
+    fit("classify", texts(20), texts(9, 1), config, elmo="test-tiny", output=tmp_path / "run",
+        store=kept)  # fmt: skip
+    assert len(list(kept.glob("*.f16"))) == 1
+
+
+def test_report_has_no_confusion_of_very_many_classes(tmp_path):
+    data = [TextExample((f"w{number}",), f"class {number}") for number in range(201)]
+    config = settings("classify", "run.epochs=1", "run.batch=64")
+    fit("classify", data, data, config, elmo=None, output=tmp_path / "run")
+    report = json.loads((tmp_path / "run" / "report.json").read_text("utf-8"))
+    assert report["dev"]["confusion"] is None
+    assert len(report["dev"]["labels"]) == 201
+
+
+def test_report_of_no_labels_is_a_table():
+    assert label_table({}) == "| label |\n|---|"
+
+
+def test_pictures_leave_the_backend_alone(tmp_path):
+    # In a process of its own: the backend is chosen once.
+    script = tmp_path / "draw.py"
+    script.write_text(DRAWN, "utf-8")
+    command = [sys.executable, str(script), str(Path(__file__).parent), str(tmp_path / "run")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert found.stdout.split() == ["svg", "False"]
+    assert (tmp_path / "run" / "layers.png").read_bytes().startswith(b"\x89PNG")
+
+
+DRAWN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import matplotlib
+matplotlib.rcParams["backend"] = "svg"
+from small_tasks import settings, texts
+import elmokit
+elmokit.tasks.fit("classify", texts(20), texts(9, 1), config=settings("classify", "run.epochs=1"),
+    elmo="test-tiny", output=sys.argv[2], quiet=True)
+print(matplotlib.rcParams["backend"], "matplotlib.pyplot" in sys.modules)
+"""
 
 
 def test_pictures_are_drawn(tmp_path, monkeypatch):

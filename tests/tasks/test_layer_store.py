@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -159,3 +160,24 @@ def test_embedder_pads_without_mixing_sentences(source):
             torch.testing.assert_close(side.output[row, :length], alone.output[0, :length])
             assert not side.vectors[row, length:].any()
     assert embedder([()]).vectors.shape == (1, 1, 24)
+
+
+def test_store_is_found_again_on_a_disk_that_it_has_filled(tmp_path, source, monkeypatch):
+    # The store's own file is no reason to store less the next time.
+    disk = 10 * 2 * 3 * 32  # ten tokens
+
+    def usage(folder):
+        used = sum(path.stat().st_size for path in Path(folder).iterdir())
+        return SimpleNamespace(free=disk - used)
+
+    monkeypatch.setattr("elmokit.tasks.inputs.store.shutil.disk_usage", usage)
+    first = LayerStore(tmp_path, PLENTY).fill(source, SENTENCES)  # six tokens: more than is left
+    again = LayerStore(tmp_path, PLENTY)
+    assert again.fill(source, SENTENCES) == first
+    assert again.holds(SENTENCES)
+    other = LayerStore(tmp_path, PLENTY)
+    assert other.fill(source, [("more", "words"), *SENTENCES]) != first
+    assert other.holds([("more", "words")])
+    assert not other.holds([SENTENCES[0]])  # for others there is what is left
+    small = LayerStore(tmp_path, 4 * 2 * 3 * 32)
+    assert small.fill(source, SENTENCES).stat().st_size <= 4 * 2 * 3 * 32  # as was asked for

@@ -13,6 +13,7 @@ import elmokit
 from elmokit.errors import DataError
 from elmokit.tasks import fitting
 from elmokit.tasks.scores.base import Score
+from elmokit.tasks.scores.labels import LabelScore
 from elmokit.tasks.task import Task
 from elmokit.training.display import read_log
 
@@ -156,3 +157,15 @@ def test_errors_in_examples_name_the_part():
         elmokit.tasks.fit(
             "classify", [e for e in texts(20) if e.label == "good"], texts(5), elmo=None, quiet=True
         )
+
+
+def test_looks_make_no_tables(tmp_path, monkeypatch):
+    made = []
+    tables = LabelScore.tables
+    monkeypatch.setattr(LabelScore, "tables", lambda self: made.append(self) or tables(self))
+    config = settings("classify", "run.epochs=3")
+    elmokit.tasks.fit(
+        "classify", texts(20), texts(9, seed=1), elmo=None, config=config, output=tmp_path / "run",
+        quiet=True,
+    )  # fmt: skip
+    assert len(made) == 1  # for the report

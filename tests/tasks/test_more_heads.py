@@ -246,13 +246,25 @@ def test_unknown_labels_are_named():
         predictor.evaluate([replace(frames[0], intent="sing")])
 
 
-def test_mentions_outside_the_text_are_named():
+def test_mentions_outside_the_text_are_named(tmp_path):
     good = RelationExample(("a", "b", "c"), Span(0, 1), Span(2, 3), "x")
     data = [good, replace(good, label="y")] * 4
     predictor = fit("relation", data, data, "run.epochs=1", elmo=None)
     for span in ((2, 4), (1, 1), (-1, 1)):
         with pytest.raises(DataError, match=r"not inside its text, which has 3 tokens: 'a b c'"):
             predictor.predict([(("a", "b", "c"), (0, 1), span)])
+        wrong = replace(good, second=Span(*span))
+        with pytest.raises(DataError, match=r"^item 2: a mention .* not inside its text"):
+            predictor.predict([good, wrong])
+        with pytest.raises(DataError, match=r"^example 2: a mention"):
+            predictor.evaluate([good, wrong])
+        for train, dev, place in (
+            ([*data, wrong], data, "the train data: example 9"),
+            (data, [replace(wrong, where="dev.txt, line 7")], "the dev data: dev.txt, line 7"),
+        ):
+            with pytest.raises(DataError, match=f"^{place}: a mention"):
+                fit("relation", train, dev, elmo=None, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
     with pytest.raises(DataError, match="not marked as <e1>"):
         predictor.predict("nothing is marked")
     texts = pronouns(8)

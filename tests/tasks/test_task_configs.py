@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from elmokit.config import dumps_toml, loads_toml, to_dict
+from elmokit.errors import ConfigError
 from elmokit.tasks.fitting import task_settings
 from elmokit.tasks.heads import HOMES, get_task
 
@@ -34,3 +35,19 @@ def test_recipe_changes_its_task(path):
 def test_settings_go_to_toml_and_back(task):
     kind = get_task(task).config_type
     assert loads_toml(kind, dumps_toml(kind())) == kind()
+
+
+def test_none_is_a_word_where_it_is_a_choice():
+    assert task_settings("tag", None, ["head.scheme=none"]).head.scheme == "none"
+    weights = ["head.loss.class_weights=balanced", "head.loss.class_weights=none"]
+    assert task_settings("classify", None, weights).head.loss.class_weights == "none"
+    changed = task_settings("tag", None, ["run.epochs=3", "run.epochs=none"])
+    assert changed == task_settings("tag", None)  # elsewhere it takes a setting out
+    with pytest.raises(ConfigError, match="unknown field 'colour'"):
+        task_settings("tag", None, ["head.colour.tone=1", "head.colour.tone=none"])
+
+
+@pytest.mark.parametrize("size", ["inf", "nan"])
+def test_store_has_a_size(size):
+    with pytest.raises(ConfigError, match="store_gb"):
+        task_settings("tag", None, [f"inputs.store_gb={size}"])

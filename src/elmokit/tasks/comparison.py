@@ -15,7 +15,6 @@ from typing import Any
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.fitting import (
-    LAYERS_FOLDER,
     RUN_FILE,
     RUN_FOLDER,
     Data,
@@ -28,9 +27,12 @@ from elmokit.tasks.fitting import (
 from elmokit.tasks.heads import get_task
 from elmokit.tasks.inputs.references import Elmos, Static
 from elmokit.tasks.report import REPORT_FILE
+from elmokit.tasks.work import data_hash
 from elmokit.whole_file import whole_file
 
 COMPARISON_FILE = "comparison.json"
+STORE_FOLDER = ".elmokit-layers"
+"""Inside the output folder until the comparison has ended well."""
 _BEST = {"bleu": 100.0}
 """Scores whose highest value is not 1."""
 
@@ -153,8 +155,7 @@ def compare(
         if output is None:
             output = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-"))
         folder = Path(output)
-        own_store = folder / LAYERS_FOLDER  # it stays if the comparison is stopped
-        layers = Path(store) if store is not None else own_store
+        layers = Path(store) if store is not None else folder / STORE_FOLDER
         names = data_names(train, dev, test)
         examples = [full.read(train), full.read(dev)]
         tested = None if test is None else full.read(test)
@@ -180,7 +181,8 @@ def compare(
         )
         with whole_file(folder / COMPARISON_FILE) as temporary:
             temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n", encoding="utf-8")
-        shutil.rmtree(own_store, ignore_errors=True)
+        if store is None:
+            shutil.rmtree(layers, ignore_errors=True)
     return result
 
 
@@ -216,14 +218,26 @@ def _report(
     if resume and done.is_file():
         before = json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {}
         check_same(before, request.describe(*examples[:2]), stored)
-        if test is not None and json.loads(done.read_text(encoding="utf-8"))["test"] is None:
-            raise ConfigError(
-                f"{folder}: this run was finished without a test set; compare anew in another "
-                "folder to judge by one"
-            )
+        if test is not None:
+            _check_tested(json.loads(done.read_text(encoding="utf-8")), test, folder)
     else:
         folder.parent.mkdir(parents=True, exist_ok=True)
         goes_on = resume and (folder / RUN_FOLDER / RUN_FILE).is_file()
         run(store, resume=goes_on, bundle=False, test=test)
     report: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
     return report
+
+
+def _check_tested(report: Mapping[str, Any], test: Sequence[Any], folder: Path) -> None:
+    """Complain if a finished run was not judged by these test data."""
+    if report["test"] is None:
+        raise ConfigError(
+            f"{folder}: this run was finished without a test set; compare anew in another folder "
+            "to judge by one"
+        )
+    wanted = data_hash(test)
+    if report.get("test_hash", wanted) != wanted:  # older reports have none
+        raise ConfigError(
+            f"{folder}: this run was judged by other test data; resume it with the same, or "
+            "compare anew in another folder"
+        )

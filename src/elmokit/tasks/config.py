@@ -7,10 +7,12 @@ overrides, in that order.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 from elmokit.training.settings import (
+    SEEDS,
     OptimiserConfig,
     check,
     check_not_negative,
@@ -56,6 +58,7 @@ class InputsConfig:
     def __post_init__(self) -> None:
         check_not_negative(self, "words", "characters", "mix_penalty", "store_gb")
         check_not_negative(self, "dropout", "word_dropout")
+        check(math.isfinite(self.store_gb), self, "store_gb", "give a number of gigabytes")
         check_positive(self, "min_count")
         for name in ("dropout", "word_dropout"):
             check(getattr(self, name) < 1, self, name, "give a share below one")
@@ -118,6 +121,7 @@ class TaskRunConfig:
     def __post_init__(self) -> None:
         check_positive(self, "epochs", "batch", "looks")
         check_not_negative(self, "patience", "seed")
+        check(self.seed < SEEDS, self, "seed", "give a number below 2**64")
         precisions = ("auto", "float32", "bfloat16")
         check(self.precision in precisions, self, "precision", f"use {', '.join(precisions)}")
 

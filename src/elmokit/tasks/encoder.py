@@ -129,15 +129,25 @@ def span_mask(spans: Sequence[Span], texts: Sequence[Tokens], mask: Tensor) -> T
     Raises:
         DataError: A span is empty or not inside its text.
     """
-    for (start, end), tokens in zip(spans, texts, strict=True):
-        if not 0 <= start < end <= len(tokens):
-            raise DataError(
-                f"a mention from token {start} to before {end} is not inside its text, which has "
-                f"{len(tokens)} tokens: {' '.join(tokens[:8])!r}"
-            )
+    for span, tokens in zip(spans, texts, strict=True):
+        check_span(span, tokens)
     steps = torch.arange(mask.shape[1], device=mask.device)  # (T,)
     edges = to_device(torch.tensor(spans), mask.device)  # (B, 2)
     return (steps >= edges[:, :1]) & (steps < edges[:, 1:])
+
+
+def check_span(span: Span, tokens: Tokens) -> None:
+    """Refuse a span that is empty or not inside its text.
+
+    Raises:
+        DataError: It is.
+    """
+    start, end = span
+    if not 0 <= start < end <= len(tokens):
+        raise DataError(
+            f"a mention from token {start} to before {end} is not inside its text, which has "
+            f"{len(tokens)} tokens: {' '.join(tokens[:8])!r}"
+        )
 
 
 def dense_layers(width: int, hidden: int, count: int, dropout: float) -> nn.Sequential:

@@ -95,7 +95,7 @@ def fit(
         device: Where to compute; a GPU when there is one.
         store: Folder for the layers of the data, to be used again by later runs; left out, they
             lie in the output folder and are deleted at the end.
-        bundle: Put the biLM into the predictor's folder.
+        bundle: Put the biLM and the static vectors into the predictor's folder.
         format: Format of the files, if their names do not say it.
         fields: Names of columns or fields in the files, ``{"text": "review"}``.
         quiet: Show nothing.
@@ -182,7 +182,10 @@ class Request:
             self.elmo = as_layers(elmo, copied=config.fine_tune.on)
         elif config.fine_tune.on:
             raise ConfigError("fine_tune.on = True: there is no ELMo model to fine-tune")
-        self.static: StaticVectors | None = as_static(static) if static is not None else None
+        self.static: StaticVectors | None = None
+        if static is not None:
+            self.static = as_static(static)
+            self.static.check_storable()
         self.elmo_reference = reference_to(self.elmo)  # before fine-tuning changes it
         own = self.elmo.tokenizer if self.elmo is not None else "words"
         tokenizer = config.inputs.tokenizer or own
@@ -251,11 +254,11 @@ class Run:
         # All complain before anything is written.
         with place_named(self._names["train"]):
             learned = request.task.learn(self._train, config)
-        with place_named(self._names["dev"]):
-            request.task.score(self._dev, self._dev, config)
-        for name, part in (("dev", self._dev), ("test", test or ())):
-            with place_named(self._names[name]):
-                request.task.check(part, learned)
+        for name, part in (("dev", self._dev), ("test", test)):
+            if part is not None:
+                with place_named(self._names[name]):
+                    request.task.score(part, part, config)
+                    request.task.check(part, learned)
         self._enter(resume)
         torch.manual_seed(config.run.seed)
         facts = Facts(request.task.name, config, learned, self._words(), request.fields)
@@ -290,7 +293,8 @@ class Run:
         if outcome.reason == "interrupted":
             display.note(f"interrupted at step {outcome.step:,}; go on with --resume")
             raise KeyboardInterrupt
-        shutil.rmtree(own_store, ignore_errors=True)
+        if store is None or not store.resolve().is_relative_to(own_store.resolve()):
+            shutil.rmtree(own_store, ignore_errors=True)
         best = Predictor.load(
             self._folder,
             elmo=None if config.fine_tune.on else request.elmo,

@@ -7,7 +7,7 @@ A predictor's folder holds
 | ``predictor.json`` | format and version, the task, settings, what the data decided, references |
 | ``weights.safetensors`` | head, mixes and learned inputs |
 | ``elmo/`` | the biLM itself, if it is in memory alone (fine-tuned, say) or was asked for |
-| ``static.bin`` | static vectors, likewise |
+| ``static.bin`` | static vectors, likewise; a copy of their file if they have n-grams |
 
 What the folder does not hold it refers to by name and hash.
 """
@@ -35,6 +35,7 @@ from elmokit.tasks.inputs.references import (
     Elmos,
     Static,
     StaticVectors,
+    bundle_layers,
     open_layers,
     open_static,
     reference_to,
@@ -251,14 +252,13 @@ class Predictor:
         folder.mkdir(parents=True, exist_ok=True)
         elmo = reference_to(self.elmo)
         if self.elmo is not None and (bundle or self._owns_elmo or not self.elmo.lasts):
-            self.elmo.save(folder / ELMO_FOLDER)
+            bundle_layers(self.elmo, folder / ELMO_FOLDER, _earlier(folder).get("elmo"))
             elmo = {**elmo, "name": ELMO_FOLDER, "bundled": True}
         static = reference_to(self.static)
         own = bundle or self._owns_static
         if self.static is not None and (own or not self.static.lasts):
-            self.static.table.save(folder / STATIC_FILE)
-            bundled = StaticVectors(folder / STATIC_FILE)
-            static = {**reference_to(bundled), "name": STATIC_FILE, "bundled": True}
+            written = self.static.save(folder / STATIC_FILE)
+            static.update(name=STATIC_FILE, fingerprint=written, bundled=True)
         facts = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -363,6 +363,14 @@ def read_data(
     return list(
         read_examples(task, data, format=format, tokenizer=tokenizer, fields=fields, **extra)
     )
+
+
+def _earlier(folder: Path) -> dict[str, Any]:
+    """What is known of the predictor that a folder holds; nothing if it holds none."""
+    try:
+        return _read_facts(folder / FACTS_FILE)
+    except CheckpointError:
+        return {}
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@
 | ``parameters`` | how many weights learned |
 | ``primary`` | name of the score by which the best weights were chosen; higher is better |
 | ``dev``, ``test`` | all scores of the best weights, by label too; test may be null |
+| ``test_hash`` | a hash of the test data, or null |
 | ``layers`` | by place (input, output): ``s``, each layer's share, lowest first; ``gamma`` |
 | ``curve`` | by look at the dev data: ``step`` and the scores |
 | ``steps``, ``best_step``, ``reason``, ``seconds`` | how the run went |
@@ -27,6 +28,7 @@ from typing import Any
 from elmokit import __version__
 from elmokit.tasks.inputs.references import reference_to
 from elmokit.tasks.predictor import Predictor
+from elmokit.tasks.work import data_hash
 from elmokit.training.display import duration, read_log
 from elmokit.training.loop import Outcome
 from elmokit.whole_file import whole_file
@@ -82,6 +84,7 @@ def write_report(
         "primary": score.primary,
         "dev": score.to_dict(),
         "test": None if test is None else predictor.score(test).to_dict(),
+        "test_hash": None if test is None else data_hash(test),
         "layers": predictor.model.embedder.learned_mixes(),
         "curve": [_point(entry) for entry in entries if entry["kind"] == "heldout"],
         "steps": outcome.step,
@@ -143,8 +146,8 @@ def report_text(report: Mapping[str, Any], drawn: bool) -> str:
 
 def label_table(labels: Mapping[str, Mapping[str, float]]) -> str:
     """Scores by label as a table of Markdown."""
-    columns = list(next(iter(labels.values())))
-    rows = [f"| label | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    columns = list(next(iter(labels.values()), ()))
+    rows = [f"| {' | '.join(['label', *columns])} |", "|---" * (len(columns) + 1) + "|"]
     for name, values in labels.items():
         cells = (f"{v:.4f}" if isinstance(v, float) else str(v) for v in values.values())
         rows.append(f"| {name} | {' | '.join(cells)} |")
@@ -167,13 +170,11 @@ def _point(entry: Mapping[str, Any]) -> dict[str, Any]:
 def draw(report: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], folder: Path) -> bool:
     """Draw the learning curve and the layers' shares; False without matplotlib."""
     try:
-        import matplotlib as mpl
-
-        mpl.use("Agg", force=False)
-        from matplotlib import pyplot as plt
+        from matplotlib.figure import Figure  # without pyplot: the user's windows are left alone
     except ImportError:
         return False
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4))
+    figure = Figure(figsize=(10, 4))
+    axes = figure.subplots(1, 2)
     steps = [entry for entry in entries if entry["kind"] == "train"]
     axes[0].plot([e["step"] for e in steps], [e["loss"] for e in steps], color="black", lw=0.8)
     axes[0].set(xlabel="step", ylabel="training loss")
@@ -183,9 +184,8 @@ def draw(report: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], folder
     axes[1].set(xlabel="step", ylabel=f"{name} on the dev data")
     _save(figure, folder / CURVES_FILE)
     if report["layers"]:
-        figure, panels = plt.subplots(
-            1, len(report["layers"]), figsize=(4 * len(report["layers"]), 3.5), squeeze=False
-        )
+        figure = Figure(figsize=(4 * len(report["layers"]), 3.5))
+        panels = figure.subplots(1, len(report["layers"]), squeeze=False)
         for axis, (place, mix) in zip(panels[0], report["layers"].items(), strict=True):
             bars = axis.bar(range(len(mix["s"])), mix["s"], color="0.4")
             axis.bar_label(bars, fmt="%.2f")
@@ -201,9 +201,6 @@ def draw(report: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], folder
 
 
 def _save(figure: Any, path: Path) -> None:
-    from matplotlib import pyplot as plt
-
     figure.tight_layout()
     with whole_file(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
-    plt.close(figure)

@@ -22,6 +22,7 @@ from elmokit.training.optimisers import (
     learning_rate,
     optimiser_tensors,
 )
+from elmokit.training.settings import SEEDS
 from elmokit.training.snapshots import Snapshot
 
 _SORTED_BATCHES = 32
@@ -116,8 +117,8 @@ class TaskWork:
     def evaluate(self) -> Mapping[str, float]:
         """The task's scores on the dev data."""
         score = self._model.score(self._dev)
-        numbers = {name: v for name, v in score.to_dict().items() if isinstance(v, int | float)}
-        others = [v for name, v in score.numbers().items() if name != score.primary]
+        numbers = score.numbers()
+        others = [v for name, v in numbers.items() if name != score.primary]
         # The loop looks for the lowest. Of equal looks the one is better that is so otherwise.
         watched = score.value + _TIE * fmean(others) if others else score.value
         return {"score": -watched, "begun": float(score.value > 0), **numbers}
@@ -192,7 +193,7 @@ def epoch_batches(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -
         seed: Decides the order, together with the epoch.
         epoch: Which pass it is.
     """
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % SEEDS)
     order = torch.randperm(len(lengths), generator=generator).tolist()
     stretch = size * _SORTED_BATCHES
     batches = []

@@ -85,16 +85,14 @@ Full softmax, documents that were not trained on, {memory}.
 def draw_curves(log: Path, picture: Path) -> bool:
     """Draw loss and held-out perplexity over the steps; False without matplotlib."""
     try:
-        import matplotlib as mpl
-
-        mpl.use("Agg", force=False)
-        from matplotlib import pyplot as plt
+        from matplotlib.figure import Figure  # without pyplot: the user's windows are left alone
     except ImportError:
         return False
     entries = read_log(log)
     train = [e for e in entries if e["kind"] == "train"]
     heldout = [e for e in entries if e["kind"] == "heldout"]
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4))
+    figure = Figure(figsize=(10, 4), layout="tight")
+    axes = figure.subplots(1, 2)
     axes[0].plot([e["step"] for e in train], [e["loss"] for e in train], color="black", lw=0.8)
     axes[0].set(xlabel="step", ylabel="training loss (nats a token)")
     names: Sequence[tuple[str, str]] = (("forward", "--"), ("backward", ":"), ("perplexity", "-"))
@@ -105,9 +103,7 @@ def draw_curves(log: Path, picture: Path) -> bool:
     axes[1].set(xlabel="step", ylabel="held-out perplexity", yscale="log")
     if heldout:
         axes[1].legend()
-    figure.tight_layout()
     figure.savefig(picture, dpi=120)
-    plt.close(figure)
     return True
 
 

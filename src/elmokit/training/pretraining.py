@@ -34,7 +34,7 @@ from elmokit.training.optimisers import (
 )
 from elmokit.training.recording import Recorder
 from elmokit.training.sampling import LogUniformSampler
-from elmokit.training.settings import PretrainConfig
+from elmokit.training.settings import SEEDS, PretrainConfig
 from elmokit.training.snapshots import Snapshot
 from elmokit.training.streams import SentenceStreams
 from elmokit.training.window_model import blank_states, run_windows
@@ -120,7 +120,7 @@ class Pretraining:
         self._optimiser = dense_optimiser(self._dense, config.optimiser)
         self._row_optimiser = RowOptimiser(self._head.row_parameters, config.optimiser)
         self._compute = Recorder(self._gradients, team.device, active=self._head.same_work)
-        torch.manual_seed(config.run.seed * 1_000_003 + team.rank)
+        torch.manual_seed((config.run.seed * 1_000_003 + team.rank) % SEEDS)
 
     def _make_head(self, size: int) -> Head:
         if self._sampler is None:

@@ -7,10 +7,11 @@ overrides, in that order, and are stored with the run.
 from __future__ import annotations
 
 import tomllib
+import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from elmokit.config import (
     CharacterConfig,
@@ -23,6 +24,9 @@ from elmokit.config import (
     to_dict,
 )
 from elmokit.errors import ConfigError
+
+SEEDS = 2**64
+"""How many seeds torch knows."""
 
 
 def check(condition: bool, owner: object, name: str, problem: str) -> None:
@@ -146,6 +150,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         check_positive(self, "max_steps", "evaluate_every", "evaluate_tokens", "save_every")
         check_not_negative(self, "seed", "dropout", "patience")
+        check(self.seed < SEEDS, self, "seed", "give a number below 2**64")
         check(self.dropout < 1, self, "dropout", "give a share below one")
         precisions = ("float32", "bfloat16")
         check(self.precision in precisions, self, "precision", f"use {' or '.join(precisions)}")
@@ -269,7 +274,8 @@ def _overridden(
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"override {text!r}: write it as name=value")
-        _merge(data, _nested(name.strip().split("."), _value(value.strip())))
+        path = name.strip().split(".")
+        _merge(data, _nested(path, _value(value.strip(), _hint(kind, path))))
         where = f"override {name.strip()}"
     return from_dict(kind, data, where)
 
@@ -290,10 +296,23 @@ def _nested(path: Sequence[str], value: object) -> dict[str, Any]:
     return {path[0]: value}
 
 
-def _value(text: str) -> object:
-    """A TOML value, a bare word as a string, and ``none`` to take a setting out."""
+def _hint(kind: type, path: Sequence[str]) -> object:
+    """The type of a setting; None if there is no such setting."""
+    hint: Any = kind
+    for name in path:
+        if isinstance(hint, types.UnionType):
+            hint = next(option for option in get_args(hint) if option is not type(None))
+        hint = get_type_hints(hint).get(name) if is_dataclass(hint) else None
+    return hint
+
+
+def _value(text: str, hint: object) -> object:
+    """A TOML value, a bare word as a string, and ``none`` to take a setting out.
+
+    Where ``none`` is one of the words that a setting may be, it is that word.
+    """
     if text == "none":
-        return None
+        return text if text in get_args(hint) else None
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -149,6 +149,11 @@ class WordVectors:
         view.flags.writeable = False
         return view
 
+    @property
+    def subwords(self) -> Subwords | None:
+        """The n-gram rows of a fastText model; None if there are none."""
+        return self._subwords
+
     def lookup(self, words: Sequence[str]) -> NDArray[np.float32]:
         """Vectors for a list of words, by one rule.
 

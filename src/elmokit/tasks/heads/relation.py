@@ -16,12 +16,13 @@ from elmokit.tasks.encoder import (
     AttentionPooling,
     Encoder,
     check_classes,
+    check_span,
     dense_layers,
     max_pooling,
     span_mask,
 )
 from elmokit.tasks.examples import RelationExample, Tokens
-from elmokit.tasks.items import Tokenize, span_of, value_of, words_of
+from elmokit.tasks.items import Tokenize, place_named, span_of, value_of, words_of
 from elmokit.tasks.readers.relation import ROLES, marked_mentions
 from elmokit.tasks.scores.relations import relation_name
 from elmokit.tasks.task import Batch
@@ -113,10 +114,24 @@ class Relation(ClassTask[RelationExample]):
         """The sentence."""
         return (example.tokens,)
 
+    def learn(self, examples: Sequence[RelationExample], config: TaskConfig) -> dict[str, Any]:
+        """The relations and how often each occurs."""
+        learned = super().learn(examples, config)
+        self.check(examples, learned)
+        return learned
+
     def check(self, gold: Sequence[RelationExample], learned: dict[str, Any]) -> None:
-        """Every relation must be known; that one of its directions never occurred may be."""
+        """Mentions must be in their texts, every relation known; one of its directions may not."""
+        for number, example in enumerate(gold, 1):
+            with place_named(example.where or f"example {number}"):
+                self.check_question(example, learned)
         names = sorted({relation_name(label) for label in learned["labels"]})
         check_classes(((e.label and relation_name(e.label), e.where) for e in gold), names)
+
+    def check_question(self, example: RelationExample, learned: dict[str, Any]) -> None:
+        """Both mentions must be in the text."""
+        for span in (example.first, example.second):
+            check_span(span, example.tokens)
 
     def make_head(
         self, config: TaskConfig, learned: dict[str, Any], widths: Widths

@@ -17,6 +17,7 @@ from elmokit.checkpoints import hub, native
 from elmokit.checkpoints.sources import embedded_models
 from elmokit.config import ModelConfig, from_dict, to_dict
 from elmokit.errors import ConfigError, ElmokitError
+from elmokit.model.bilm import Precision
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
 from elmokit.vectors.elmo import Elmo
@@ -31,13 +32,23 @@ class ElmoLayers(LayerModel):
     Args:
         source: A model that `elmokit.load` understands, or a loaded `Elmo`.
         copied: Work on a copy, because the weights are going to learn.
+        precision: In which a model computes that is loaded here.
     """
 
     kind = "elmo"
 
-    def __init__(self, source: Elmo | str | Path, *, copied: bool = False) -> None:
+    def __init__(
+        self,
+        source: Elmo | str | Path,
+        *,
+        copied: bool = False,
+        precision: Precision = "float32",
+    ) -> None:
         self._given = isinstance(source, Elmo)  # and maybe changed since it was loaded
-        self.elmo = source if isinstance(source, Elmo) else load(source, softmax=False)
+        if isinstance(source, Elmo):
+            self.elmo = source
+        else:
+            self.elmo = load(source, softmax=False, precision=precision)
         if copied:
             checkpoint = self.elmo.checkpoint()
             weights = {name: tensor.clone() for name, tensor in checkpoint.weights.items()}
@@ -70,7 +81,8 @@ class ElmoLayers(LayerModel):
 
     def _is_as_stored(self) -> bool:
         try:
-            return fingerprint(load(self.name, softmax=False)) == self.fingerprint
+            stored = load(self.name, softmax=False, precision=self.elmo.bilm.precision)
+            return fingerprint(stored) == self.fingerprint
         except ElmokitError:  # not without what was said when it was loaded
             return False
 

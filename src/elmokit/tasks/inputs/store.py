@@ -47,9 +47,7 @@ class LayerStore:
             The file.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        chosen = self._choose(sentences, 2 * source.layers * source.dim)
-        words = hashlib.sha256(repr(chosen).encode("utf-8", "surrogatepass")).hexdigest()
-        path = self._folder / f"layers-{source.fingerprint[:16]}-{words[:16]}.f16"
+        path, chosen = self._place(source, list(dict.fromkeys(sentences)))
         tokens = sum(map(len, chosen))
         shape = (tokens, source.layers, source.dim)
         if not path.is_file() or path.stat().st_size != 2 * int(np.prod(shape)):
@@ -78,16 +76,24 @@ class LayerStore:
         together = to_device(np.concatenate(pieces), device)  # (N, L + 1, D)
         return list(together.float().unbind(1))
 
-    def _choose(self, sentences: Sequence[Tokens], token_bytes: int) -> list[Tokens]:
-        """Distinct sentences in the order of their first place, as many as there is room for."""
+    def _place(self, source: LayerModel, sentences: Sequence[Tokens]) -> tuple[Path, list[Tokens]]:
+        """The file, and the sentences in it: as many of the distinct ones as there is room for.
+
+        A file of an earlier time, which has taken some of the free disk itself, may hold more.
+        """
+        token_bytes = 2 * source.layers * source.dim
         free = int(shutil.disk_usage(self._folder).free * _FREE_SHARE)
-        room = min(self._limit, free) // token_bytes
-        chosen = []
-        for tokens in dict.fromkeys(sentences):
-            if len(tokens) <= room:
-                room -= len(tokens)
-                chosen.append(tokens)
-        return chosen
+        rooms = [min(self._limit, free) // token_bytes]
+        for path in self._folder.glob(f"layers-{source.fingerprint[:16]}-*.f16"):
+            if rooms[0] * token_bytes < (size := path.stat().st_size) <= self._limit:
+                rooms.append(size // token_bytes)
+        for room in sorted(rooms, reverse=True):
+            chosen = _fitting(sentences, room)
+            words = hashlib.sha256(repr(chosen).encode("utf-8", "surrogatepass")).hexdigest()
+            path = self._folder / f"layers-{source.fingerprint[:16]}-{words[:16]}.f16"
+            if path.is_file():
+                break
+        return path, chosen
 
     def _write(self, source: LayerModel, sentences: Sequence[Tokens], path: Path) -> None:
         from tqdm.auto import tqdm
@@ -103,3 +109,13 @@ class LayerStore:
         with whole_file(path) as temporary, temporary.open("wb") as file:
             for layers in stream:  # (L + 1, T, D)
                 file.write(layers.transpose(1, 0, 2).astype(np.float16).tobytes())
+
+
+def _fitting(sentences: Sequence[Tokens], room: int) -> list[Tokens]:
+    """The sentences that fit, in their order, into room for so many tokens."""
+    chosen = []
+    for tokens in sentences:
+        if len(tokens) <= room:
+            room -= len(tokens)
+            chosen.append(tokens)
+    return chosen

@@ -9,6 +9,9 @@ from typing import Any
 
 from elmokit.tasks.scores.base import Counts, Score, same_length, share
 
+_MOST_CONFUSED = 200
+"""With more classes the confusion, which has a row and a column for each, is left out."""
+
 
 @dataclass(frozen=True)
 class LabelScore(Score):
@@ -32,14 +35,18 @@ class LabelScore(Score):
         return {"accuracy": self.accuracy, "macro_f1": self.macro_f1}
 
     def tables(self) -> dict[str, Any]:
-        """Each class; and in each row of the confusion, what examples of a class were taken for."""
+        """Each class; and in each row of the confusion, what examples of a class were taken for.
+
+        With more than 200 classes the confusion is None.
+        """
         names = list(self.labels)
+        confusion = None
+        if len(names) <= _MOST_CONFUSED:
+            rows = [[self.confusion.get((a, b), 0) for b in names] for a in names]
+            confusion = {"labels": names, "rows": rows}
         return {
             "labels": {name: counts.to_dict() for name, counts in self.labels.items()},
-            "confusion": {
-                "labels": names,
-                "rows": [[self.confusion.get((a, b), 0) for b in names] for a in names],
-            },
+            "confusion": confusion,
         }
 
 
