@@ -316,8 +316,9 @@ def test_spacy_tagger_is_stored(tmp_path, tagger, bundle):
     assert [entities(nlp("Anna saw Rome.")) for nlp in loaded] == [before] * 3
 
 
-def test_spacy_tagger_must_find_spans(tmp_path):
-    words = [TaggedExample(("Anna", "saw"), ("NOUN", "VERB"))] * 8
+@pytest.mark.parametrize("tags", [("NOUN", "VERB"), ("B", "O")], ids=["no-spans", "no-types"])
+def test_spacy_tagger_must_find_spans(tmp_path, tags):
+    words = [TaggedExample(("Anna", "saw"), tags)] * 8
     nlp = spacy.blank("en")
     folder = trained(tmp_path / "pos", words, "run.epochs=1")
     nlp.add_pipe("elmokit_ner", config={"predictor": str(folder)})

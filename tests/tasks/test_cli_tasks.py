@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from small_tasks import sentences, texts
 import elmokit
 from elmokit.cli import app, evaluate, main, predict, train
 from elmokit.tasks.readers import read_examples, write_examples
+from elmokit.tasks.tag_schemes import convert_tags, illegal_place
 from elmokit.training.loop import LoopConfig
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -78,7 +82,9 @@ def test_predict_adds_probabilities(folder, capsys):
     for place in (["-o", "a.jsonl"], ["-o", "a.txt", "--write", "jsonl"]):
         assert main(["predict", "out", "new.txt", "--probabilities", *place]) == 0
         assert Path(place[1]).read_text("utf-8") == printed
-    for place in (["-o", "a.tsv"], ["--write", "tsv"]):
+    assert main(["predict", "out", "new.txt", "--probabilities", "-o", "a.jsonl.gz"]) == 0
+    assert gzip.decompress(Path("a.jsonl.gz").read_bytes()).decode() == printed
+    for place in (["-o", "a.tsv"], ["-o", "a.tsv.gz"], ["--write", "tsv"]):
         assert main(["predict", "out", "new.txt", "--probabilities", *place]) == 2
         assert "JSON lines" in capsys.readouterr().err
 
@@ -108,6 +114,44 @@ def test_predict_streams_from_standard_input_to_standard_output(folder, capsys):
     assert main(["predict", "tagger", "dev.conll", "-o", "again.conll"]) == 0
     expected = elmokit.tasks.load("tagger").predict(list(read_examples("tag", "dev.conll")))
     assert [list(example.tags) for example in read_examples("tag", "again.conll")] == expected
+
+
+def test_taggers_are_judged_by_spans_however_they_are_written(folder, capsys):
+    command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
+    assert main([*command, *FAST, "--elmo", "none"]) == 0
+    examples = list(read_examples("tag", "dev.conll"))
+    for scheme in ("iob1", "bioes"):
+        tags = [convert_tags(example.tags, scheme) for example in examples]
+        found = [replace(e, tags=t) for e, t in zip(examples, tags, strict=True)]
+        write_examples("tag", f"{scheme}.conll", found)
+    scores = []
+    for name in ("dev", "iob1", "bioes"):
+        capsys.readouterr()
+        assert main(["evaluate", "tagger", f"{name}.conll", "--json"]) == 0
+        scores.append(json.loads(capsys.readouterr().out))
+    assert scores[0] == scores[1] == scores[2]
+
+    tagger = elmokit.tasks.load("tagger")
+    nothing = [e for e in examples if {"O"} == {*e.tags} == {*tagger.predict([e])[0]}]
+    assert nothing
+    write_examples("tag", "none.conll", nothing)
+    assert main(["evaluate", "tagger", "none.conll"]) == 0
+    assert capsys.readouterr().out == "f1 0, precision 0, recall 0, accuracy 1\n"
+
+
+def test_tags_without_types_are_spans(folder, capsys):
+    for name in ("train", "dev"):
+        tags = Path(f"{name}.conll").read_text("utf-8")
+        Path(f"{name}.conll").write_text(re.sub(r"-(PER|LOC)", "", tags), "utf-8")
+    command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
+    assert main([*command, *FAST, "--elmo", "none", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["primary"] == "f1"
+    assert list(report["dev"]["labels"]) == [""]
+    tagger = elmokit.tasks.load("tagger")
+    assert set(tagger.facts.learned["labels"]) == {"B", "I", "O"}
+    for tags in tagger.predict([e.tokens for e in read_examples("tag", "dev.conll")]):
+        assert illegal_place(tags, "bio") is None
 
 
 def test_train_compares(folder, capsys):

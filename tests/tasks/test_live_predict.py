@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -136,6 +137,44 @@ def test_file_as_standard_input_is_answered_whole(folder, tmp_path):
     ):
         assert len(process.stdout.readlines()) == 300
         assert process.wait() == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
+def test_names_of_pipes_need_a_format(folder):
+    with predicting(folder, "/dev/stdin") as process:
+        assert process.wait() == 1
+        assert "this is a pipe" in process.stderr.read()
+    with predicting(folder, "/dev/stdin", "--format", "text") as process:
+        send(process, "good film\n" * 300)
+        process.stdin.close()
+        assert len(process.stdout.readlines()) == 300
+        assert process.wait() == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
+@pytest.mark.parametrize("verb", ["predict", "evaluate"])
+def test_closed_standard_input_is_one_line(folder, verb):
+    command = [sys.executable, "-m", "elmokit", verb, str(folder), "-"]
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.join(command)} <&-"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "elmokit: error: standard input is closed. Give the name of a file.\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--probabilities",)], ids=["plain", "probabilities"])
+def test_json_is_valid_in_every_encoding(folder, tmp_path, options):
+    (tmp_path / "new.txt").write_text("café 好 \U0001f600\n", "utf-8")
+    command = [sys.executable, "-m", "elmokit", "predict", folder, tmp_path / "new.txt", *options]
+    for encoding in ("ascii", "latin-1", "utf-8"):
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            check=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": encoding},
+        )
+        assert json.loads(done.stdout)["text"] == "café 好 \U0001f600"
+        assert ("café".encode() in done.stdout) == (encoding == "utf-8")
 
 
 def test_arrivals_keep_order_and_lose_nothing():

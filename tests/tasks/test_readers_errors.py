@@ -23,6 +23,13 @@ def squad(answer, start, question="Who?"):
 
 # task, file name, contents, further arguments, what the message says
 CASES = {
+    "squad-half-character": (
+        "qa",
+        "a.json",
+        squad("\ud83d", 0),
+        {},
+        "the text holds half a character",
+    ),
     "csv-columns": ("classify", "a.csv", "text,label\na,x\nb,c,x\n", {}, "line 3: 3 columns where"),
     "csv-quote": ("classify", "a.csv", 'text,label\na,x\n"b,x\n', {}, "line 3: not valid CSV"),
     "csv-no-column": ("classify", "a.csv", "body,label\na,x\n", {}, "line 2: no 'text' (looked"),

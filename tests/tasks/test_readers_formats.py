@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import contextlib
 import gzip
 import io
 import json
+import lzma
+import os
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.examples import (
@@ -18,6 +24,7 @@ from elmokit.tasks.examples import (
     FrameExample,
     Mention,
     PairExample,
+    QuestionExample,
     RelationExample,
     SequencePair,
     Span,
@@ -25,7 +32,13 @@ from elmokit.tasks.examples import (
     TextExample,
     covering_tokens,
 )
-from elmokit.tasks.readers import TASKS, example_lines, format_names, read_examples
+from elmokit.tasks.readers import (
+    TASKS,
+    example_lines,
+    format_names,
+    read_examples,
+    write_examples,
+)
 from elmokit.tasks.tag_schemes import recognise_scheme
 
 DATA = Path(__file__).parent / "data"
@@ -105,6 +118,75 @@ def test_packed_files_are_unpacked(tmp_path):
     assert [e.label for e in read_examples("classify", path)] == ["1"]
 
 
+@pytest.mark.parametrize(
+    ("ending", "unpack"),
+    [
+        ("", bytes),
+        (".gz", gzip.decompress),
+        (".bz2", bz2.decompress),
+        (".xz", lzma.decompress),
+        (".zst", lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data)),
+    ],
+    ids=["plain", "gz", "bz2", "xz", "zst"],
+)
+def test_files_are_packed_as_their_names_say(tmp_path, ending, unpack):
+    example = TextExample(("Fine", "café"), "1", "Fine café")
+    path = tmp_path / f"a.csv{ending}"
+    write_examples("classify", path, [example])
+    assert unpack(path.read_bytes()).decode() == "text,label\nFine café,1\n"
+    first = path.read_bytes()
+    write_examples("classify", path, [example])
+    assert path.read_bytes() == first
+    question = QuestionExample("1", "A b.", "C?", ("A",), ((0, 1),), ("C",), ())
+    path = tmp_path / f"a.json{ending}"
+    write_examples("qa", path, [question])
+    assert json.loads(unpack(path.read_bytes()))["data"][0]["paragraphs"][0]["context"] == "A b."
+
+
+@pytest.fixture
+def piped():
+    """Names of pipes, as ``<(command)`` gives them; each holds a text."""
+    with contextlib.ExitStack() as stack:
+
+        def pipe(text):
+            out, into = os.pipe()
+            os.write(into, text.encode())
+            os.close(into)
+            stack.callback(os.close, out)
+            return f"/dev/fd/{out}"
+
+        yield pipe
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
+def test_pipes_are_read_once_and_whole(piped):
+    conll = "EU B-ORG\nrejects O\n\n" * 400
+    assert len(list(read_examples("tag", piped(conll), format="conll"))) == 400
+    texts = "one more text\n" * 400
+    found = list(read_examples("classify", piped(texts), format="text", labelled=False))
+    assert len(found) == 400
+    with pytest.raises(ConfigError, match=r"a pipe.* Name the format: conll, conllu, jsonl, text"):
+        read_examples("tag", piped(conll))
+    with pytest.raises(ConfigError, match=r"a pipe.* Name the format: .*text"):
+        read_examples("classify", piped(texts), labelled=False)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes")
+def test_ending_of_a_named_pipe_says_its_format(tmp_path):
+    path = tmp_path / "a.conll"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=("EU B-ORG\nrejects O\n\n" * 400,))
+    writer.start()
+    assert len(list(read_examples("tag", path))) == 400
+    writer.join()
+
+
+def test_closed_standard_input_is_said(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(DataError, match="standard input is closed"):
+        read_examples("classify", "-", labelled=False)
+
+
 def test_standard_input_is_one_text_a_line(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Fine day\n\nBad day\n")))
     found = list(read_examples("classify", "-", labelled=False))
@@ -138,6 +220,28 @@ def test_conll_columns_comments_and_documents(read):
     ]
 
 
+@pytest.mark.parametrize(
+    ("start", "tokens"),
+    [
+        ("# O\nsaw O\n", ("#", "saw")),
+        ("# O\n# O\nsaw O\n", ("#", "#", "saw")),
+        ("# a comment\n# O\nsaw O\n", ("#", "saw")),
+        ("# O\n# a comment\nsaw O\n", ("saw",)),
+        ("# comment\n\nsaw O\n", ("saw",)),
+        ("# a=b\nsaw O\n", ("saw",)),
+        ("# id 7 domain=en\nsaw _ _ O\n", ("saw",)),
+    ],
+    ids=["token", "tokens", "both", "comments", "alone", "value", "columns"],
+)
+def test_conll_first_line_may_be_a_token_or_a_comment(read, start, tokens):
+    assert [e.tokens for e in read("tag", "a.conll", start)] == [tokens]
+
+
+def test_conll_comments_with_as_many_columns_are_no_tokens(read):
+    sentence = "# id 7 domain=en\nsaw _ _ O\n\n"
+    assert [e.tokens for e in read("tag", "a.conll", sentence * 2)] == [("saw",), ("saw",)]
+
+
 def test_conll_column_of_tags_can_be_chosen(read):
     found = read("tag", "a.conll", CONLL, fields={"tags": "1"})
     assert found[0].tags == ("NNP", "VBZ")
@@ -145,8 +249,8 @@ def test_conll_column_of_tags_can_be_chosen(read):
 
 
 def test_conll_tabs_keep_hash_tags_and_spaces(read):
-    found = read("tag", "a.conll", "#yolo\tO\nNew York\tB-LOC\n \n# hash\tO\n")
-    assert [e.tokens for e in found] == [("#yolo", "New York"), ("# hash",)]
+    found = read("tag", "a.conll", "#yolo\tO\nNew York\tB-LOC\n \n# hash\tO\n\n# a=b\tO\n")
+    assert [e.tokens for e in found] == [("#yolo", "New York"), ("# hash",), ("# a=b",)]
 
 
 def test_conll_without_tags_is_for_prediction(read):

@@ -218,6 +218,13 @@ def test_conllu_without_the_column_of_tags_is_for_prediction(read):
     assert found.columns["upos"] == ("VERB",)
 
 
+def test_numbers_of_columns_are_no_names_of_conllu():
+    example = TaggedExample(("go",), ("VERB",), columns={"2": ("x",)})
+    for fields in ({"tags": "1"}, {"tokens": "0", "tags": "-1"}):
+        found = list(example_lines("tag", [example], "conllu", fields=fields))
+        assert found == ["1\tgo\t_\tVERB\t_\t_\t_\t_\t_\t_", ""]
+
+
 # Labels that are no use.
 
 MENTIONS = (

@@ -149,6 +149,10 @@ def test_copying_writes_words_that_training_never_saw(copier):
     assert copier.predict("the king Zqxvw came home") == "Zqxvw came"
 
 
+def test_copying_takes_empty_tokens(copier):
+    assert all(isinstance(text, str) for text in copier.predict([["", "", ""], ["", "a"]]))
+
+
 def test_copying_is_a_distribution(copier):
     head = copier.model.head.eval()
     pairs = names(5, seed=7)
@@ -293,6 +297,13 @@ def test_joining_keeps_the_tokens(tokens):
     for joins in (learn_joins([]), learn_joins([(tuple(tokens), " ".join(tokens))])):
         joined = Joiner(joins)(tuple(tokens))
         assert "".join(joined.split()) == "".join("".join(tokens).split())
+
+
+def test_joining_leaves_empty_tokens_out():
+    texts = [(("a", "", "b", "."), "a b.")]
+    join = Joiner(learn_joins(texts))
+    assert join(("", "a", "", "b", ".", "")) == "a b."
+    assert join(("", "")) == ""
 
 
 def test_foreign_tokens_teach_no_spaces():

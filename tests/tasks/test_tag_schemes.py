@@ -34,9 +34,10 @@ def any_tags(prefixes: str = "BIES") -> st.SearchStrategy[list[str]]:
 @st.composite
 def spans_in_sentence(draw):
     """Spans without overlap, often side by side and of one type."""
+    kinds = draw(st.sampled_from([("A", "B"), ("",)]))
     edges = sorted(draw(st.sets(st.integers(0, 12), max_size=8)))
     spans = [
-        TagSpan(start, end, draw(st.sampled_from(["A", "B"])))
+        TagSpan(start, end, draw(st.sampled_from(kinds)))
         for start, end in itertools.pairwise(edges)
         if draw(st.booleans())
     ]
@@ -57,7 +58,8 @@ def test_spans_survive_every_scheme(sentence, scheme):
     assert tags_to_spans(tags) == spans
     assert illegal_place(tags, scheme) is None
     strict = [e.to_tuple()[1:] for e in Entities([list(tags)], STRICT[scheme]).entities[0]]
-    assert sorted(strict) == sorted((span.type, span.start, span.end) for span in spans)
+    no_type = "_"  # in seqeval
+    assert sorted(strict) == sorted((s.type or no_type, s.start, s.end) for s in spans)
 
 
 @given(spans_in_sentence(), st.permutations(SCHEMES))
@@ -71,7 +73,7 @@ def test_conversion_goes_both_ways(sentence, schemes):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_legal_is_what_some_spans_give(scheme):
     """All tag sequences of four tokens: the legal ones are those that a set of spans produces."""
-    known = ["O", *(f"{p}-{kind}" for p in PREFIXES[scheme] for kind in "AB")]
+    known = ["O", *(p + kind for p in PREFIXES[scheme] for kind in ("", "-A", "-B"))]
     for tags in itertools.product(known, repeat=4):
         produced = spans_to_tags(tags_to_spans(tags), 4, scheme) == tags
         assert (illegal_place(tags, scheme) is None) == produced, tags
@@ -95,9 +97,33 @@ def test_may_follow_is_the_rule_behind_illegal_place():
         ([["B-A", "O", "I-A"]], "bio"),
         ([["DET", "NOUN"]], None),
         ([["O", "O"]], None),
-        ([["B", "O"]], None),
+        ([["B", "O"], ["B", "I"]], "bio"),
+        ([["B", "I", "O"], ["I", "B"]], "bio"),
+        ([["I", "O"], ["I", "B"]], "iob1"),
+        ([["S", "O"], ["B", "E"]], "bioes"),
+        ([["B", "I", "B"]], None),
+        ([["I", "O"]], None),
+        ([["B", "I", "O", "V"]], None),
+        ([["B", "O", "B-A"]], None),
+        ([["B-", "O"]], None),
     ],
-    ids=["bio", "iob1", "bioes", "noisy", "parts-of-speech", "nothing", "no-type"],
+    ids=[
+        "bio",
+        "iob1",
+        "bioes",
+        "noisy",
+        "parts-of-speech",
+        "nothing",
+        "untyped-bio",
+        "untyped-noisy",
+        "untyped-iob1",
+        "untyped-bioes",
+        "words",
+        "no-start",
+        "letters",
+        "mixed",
+        "half",
+    ],
 )
 def test_scheme_is_recognised(sentences, scheme):
     assert recognise_scheme(sentences) == scheme

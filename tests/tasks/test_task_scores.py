@@ -118,6 +118,22 @@ def test_span_scores_by_hand():
     assert score_spans(gold, found, ignore=["LOC"]).numbers()["recall"] == 1
 
 
+@given(pairs_of(st.sampled_from("BIO")))
+def test_spans_without_types_are_scored_as_those_of_one_type(pairs):
+    gold, found = zip(*pairs, strict=True)
+    typed = [[tag if tag == "O" else f"{tag}-X" for tag in tags] for tags in (gold, found)]
+    score = score_spans([gold], [found])
+    assert score.numbers() == score_spans(*([tags] for tags in typed)).numbers()
+    assert set(score.types) <= {""}
+
+
+def test_example_tags_without_types_are_spans():
+    gold = [TaggedExample(("a", "b"), ("B", "I")), TaggedExample(("c", "d"), ("O", "O"))]
+    found = [TaggedExample(("a", "b"), ("B", "O")), TaggedExample(("c", "d"), ("O", "O"))]
+    assert score_examples("tag", gold, gold).numbers()["f1"] == 1
+    assert score_examples("tag", gold, found).numbers()["f1"] == 0
+
+
 # Relations.
 
 # Counts of a published run of the official scorer: rows are the truth, columns the answers, then
@@ -169,6 +185,9 @@ def test_relation_scores_are_those_of_the_official_scorer():
 def test_relation_scores_do_not_reward_other():
     assert score_relations(["Other", "A(e1,e2)"], ["Other", "Other"]).f1 == 0
     assert score_relations(["Other"], ["A(e1,e2)"]).f1 == 0
+    directed = score_relations(["Other(e1,e2)", "A(e1,e2)"], ["Other(e1,e2)", "A(e1,e2)"])
+    assert list(directed.relations) == ["A"]
+    assert directed.numbers() == {"f1": 1, "accuracy": 1}
 
 
 # Answers.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import os
 import stat
 import sys
@@ -53,15 +55,16 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     Args:
         source: Texts, one a line, or examples in a format of the task; labels in it are not
             looked at. - is standard input, also when left out.
-        output: Where answers go, its ending picks the format; standard output when left out.
+        output: Where answers go, its ending picks the format (.gz and the like pack it);
+            standard output when left out.
         write: Format of the answers; jsonl on standard output when left out.
         probabilities: Add the probability of each class, for tasks that choose one; with jsonl.
     """
     from elmokit.tasks.predictor import Predictor
     from elmokit.tasks.readers import example_lines, write_examples
-    from elmokit.whole_file import whole_file
+    from elmokit.tasks.readers.packing import endings, whole_text
 
-    as_json = output is None or output.suffix.lower() in (".jsonl", ".ndjson")
+    as_json = output is None or endings(output.name)[0] in (".jsonl", ".ndjson")
     if probabilities and write != "jsonl" and (write is not None or not as_json):
         raise UsageError("--probabilities go into JSON lines: write .jsonl, or --write jsonl.")
     names = field_names(fields)
@@ -78,11 +81,17 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
         answers = loaded.annotate(examples, live=live)
         lines = example_lines(task, answers, write or "jsonl", fields=columns)
     if output is None:
+        escape = write in (None, "jsonl") and not writes_utf8(sys.stdout)
         for line in lines:
-            print(line, flush=live)
+            print(json.dumps(json.loads(line)) if escape else line, flush=live)
         return
-    with whole_file(output) as place, place.open("w", encoding="utf-8", newline="\n") as file:
+    with whole_text(output) as file:
         file.writelines(f"{line}\n" for line in lines)
+
+
+def writes_utf8(stream: TextIO) -> bool:
+    """Whether JSON may hold all characters as they are; in another encoding it is no JSON."""
+    return codecs.lookup(stream.encoding or "utf-8").name == "utf-8"
 
 
 def _is_file(stream: TextIO) -> bool:
@@ -97,8 +106,6 @@ def _lines_with_probabilities(
     predictor: Predictor, examples: Iterator[Any], fields: Mapping[str, str], live: bool
 ) -> Iterator[str]:
     """Lines of JSON, each with the probabilities of all classes."""
-    import json
-
     from elmokit.tasks.readers import example_lines
 
     labels = predictor.labels

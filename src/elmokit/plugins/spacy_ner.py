@@ -76,7 +76,9 @@ class ElmoNer(DocPipe):
 
     def _checked(self, predictor: Predictor) -> Predictor:
         learned = predictor.facts.learned
-        if predictor.facts.task != "tag" or learned["predicates"] or not learned["data_scheme"]:
+        spans = predictor.facts.task == "tag" and learned["data_scheme"]
+        typed = spans and any(split_tag(tag)[1] for tag in learned["labels"])
+        if not typed or learned["predicates"]:  # spaCy drops entities without a type
             raise ConfigError(
                 f"{self.name}: {predictor!r} finds no entities; train the task 'tag' on spans "
                 "(B-PER, I-PER, O)"

@@ -29,26 +29,40 @@ def split_tag(tag: str) -> tuple[str, str]:
     return prefix, kind
 
 
+def _tag(prefix: str, kind: str) -> str:
+    return f"{prefix}-{kind}" if kind else prefix
+
+
+def are_span_tags(tags: Iterable[str]) -> bool:
+    """Whether all are tags of spans: with types, or ``B``, ``I``, ``O``, ``E`` and ``S`` alone."""
+    inside = {tag for tag in tags if tag != "O"}
+    untyped = inside <= {"B", "I", "E", "S"}
+    return untyped or all(tag[:2] in {"B-", "I-", "E-", "S-"} and tag[2:] for tag in inside)
+
+
 def recognise_scheme(sequences: Iterable[Sequence[str]]) -> Scheme | None:
     """Tell the scheme of a data set from all of its tags.
 
     Returns:
         The strictest scheme that the tags obey: ``bioes`` if E or S occurs, else ``bio``, else
         ``iob1``; ``bio`` if they obey none. None if they are not tags of spans (parts of speech,
-        say), or nothing but ``O``.
+        say), or nothing but ``O``. Tags without types are tags of spans if ``B`` (in ``bioes``
+        also ``S``) and ``O`` are among them.
     """
-    prefixes: set[str] = set()
+    seen: set[str] = set()
     legal = {"iob1": True, "bio": True}
     for tags in sequences:
-        for tag in tags:
-            prefix, kind = split_tag(tag)
-            if prefix not in {"B", "I", "O", "E", "S"} or bool(kind) == (prefix == "O"):
+        if not set(tags) <= seen:
+            seen |= set(tags)
+            if not are_span_tags(seen):
                 return None
-            prefixes.add(prefix)
         for scheme in ("iob1", "bio"):
             legal[scheme] = legal[scheme] and illegal_place(tags, scheme) is None
+    prefixes = {split_tag(tag)[0] for tag in seen}
     if prefixes <= {"O"}:
         return None
+    if seen & {"B", "I", "E", "S"} and not ("O" in seen and seen & {"B", "S"}):
+        return None  # single letters that mean something else: where words begin, say
     if prefixes & {"E", "S"}:
         return "bioes"
     return "iob1" if legal["iob1"] and not legal["bio"] else "bio"
@@ -58,10 +72,11 @@ def may_follow(before: str | None, tag: str | None, scheme: Scheme) -> bool:
     """Whether a tag may come after another; None stands for the start and the end of a sentence."""
     prefix, kind = split_tag(tag) if tag is not None else ("O", "")
     before_prefix, before_kind = split_tag(before) if before is not None else ("O", "")
+    goes_on = before_prefix != "O" and before_kind == kind
     if scheme == "iob1":
-        return prefix != "B" or before_kind == kind
+        return prefix != "B" or goes_on
     if scheme == "bio":
-        return prefix != "I" or before_kind == kind
+        return prefix != "I" or goes_on
     inside = before_prefix in {"B", "I"}
     if prefix in {"I", "E"}:
         return inside and before_kind == kind
@@ -73,8 +88,7 @@ def illegal_place(tags: Sequence[str], scheme: Scheme) -> int | None:
     known = {"iob1": "IOB", "bio": "IOB", "bioes": "IOBES"}[scheme]
     before: str | None = None
     for place, tag in enumerate(tags):
-        prefix, kind = split_tag(tag)
-        if len(prefix) != 1 or prefix not in known or bool(kind) == (prefix == "O"):
+        if not are_span_tags([tag]) or tag[0] not in known:
             return place
         if not may_follow(before, tag, scheme):
             return place
@@ -117,14 +131,14 @@ def spans_to_tags(spans: Iterable[TagSpan], length: int, scheme: Scheme) -> tupl
                 f"the span {kind!r} from {start} to {end} overlaps another, is empty or leaves the "
                 f"sentence of {length} tokens"
             )
-        tags[start:end] = [f"I-{kind}"] * (end - start)
+        tags[start:end] = [_tag("I", kind)] * (end - start)
         if scheme == "bioes":
-            tags[start] = f"B-{kind}"
-            tags[end - 1] = f"E-{kind}"
+            tags[start] = _tag("B", kind)
+            tags[end - 1] = _tag("E", kind)
             if end - start == 1:
-                tags[start] = f"S-{kind}"
-        elif scheme == "bio" or (start and split_tag(tags[start - 1])[1] == kind):
-            tags[start] = f"B-{kind}"
+                tags[start] = _tag("S", kind)
+        elif scheme == "bio" or (start and tags[start - 1] in {_tag("B", kind), _tag("I", kind)}):
+            tags[start] = _tag("B", kind)
         free = end
     return tuple(tags)
 

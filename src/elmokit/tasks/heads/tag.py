@@ -19,7 +19,13 @@ from elmokit.tasks.examples import TaggedExample, Tokens
 from elmokit.tasks.items import Tokenize, place_named, words_in
 from elmokit.tasks.readers.tag import ROLES
 from elmokit.tasks.scores import Score, score_examples, score_tags
-from elmokit.tasks.tag_schemes import Scheme, convert_tags, may_follow, recognise_scheme
+from elmokit.tasks.tag_schemes import (
+    Scheme,
+    are_span_tags,
+    convert_tags,
+    may_follow,
+    recognise_scheme,
+)
 from elmokit.tasks.task import Batch, Head, Task
 from elmokit.training.settings import check
 
@@ -194,7 +200,7 @@ def _check_spans(examples: Iterable[TaggedExample]) -> None:
     """Refuse tags that a score of spans cannot read; a sentence without spans is none of them."""
     for number, example in enumerate(examples, 1):
         tags = example.tags or ()
-        if set(tags) - {"O"} and recognise_scheme([tags]) is None:
+        if not are_span_tags(tags):
             raise DataError(
                 f"example {number} has tags that are not tags of spans ({' '.join(tags)[:40]}), "
                 "as those of the training data are"
@@ -265,8 +271,12 @@ class Tag(Task[TaggedExample]):
         """Of spans or of single tags: as the training data has them, whatever is in `gold`."""
         if learned is None:
             return score_examples(self.name, gold, predicted)
-        spans = learned["data_scheme"] is not None
-        return score_tags(gold, predicted, spans=spans, roles=learned["predicates"])
+        scheme: Scheme | None = learned["data_scheme"]
+        found = recognise_scheme(e.tags or () for e in gold)
+        if scheme is not None and found not in (None, scheme):
+            # Answers are in the training data's scheme: only so their tags are comparable.
+            gold = [e if e.tags is None else replace(e, tags=inner_tags(e, scheme)) for e in gold]
+        return score_tags(gold, predicted, spans=scheme is not None, roles=learned["predicates"])
 
     def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> TagHead:
         """BiLSTM and CRF."""

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.readers import classify, coref, dialogue, pair, qa, relation, seq2seq, tag
+from elmokit.tasks.readers.packing import endings, whole_text
 from elmokit.tasks.readers.sources import Format, ReadOptions, lines
 from elmokit.tasks.tag_schemes import Scheme
-from elmokit.whole_file import temporary_beside, whole_file
+from elmokit.whole_file import temporary_beside
 
 FORMATS: dict[str, tuple[Format, ...]] = {
     "classify": classify.FORMATS,
@@ -35,7 +37,6 @@ FORMATS: dict[str, tuple[Format, ...]] = {
     "coref": coref.FORMATS,
 }
 TASKS = tuple(FORMATS)
-_PACKED = (".gz", ".bz2", ".xz", ".zst")
 
 
 def read_examples(
@@ -72,6 +73,8 @@ def read_examples(
         DataError: The file cannot be read as what it should be, or has no example with a label.
     """
     name = os.fspath(path)
+    if name == "-" and sys.stdin is None:
+        raise DataError("standard input is closed. Give the name of a file.")
     chosen = _chosen(task, format) if format else _found(task, name, labelled)
     if labelled and not chosen.labels:
         raise ConfigError(f"{name}: plain text has no labels. It is read for prediction alone.")
@@ -127,7 +130,7 @@ def write_examples(
 
     Args:
         task: One of `TASKS`.
-        path: Where to.
+        path: Where to; packed if it ends in .gz, .bz2, .xz or .zst.
         examples: The examples; predictions are examples whose labels are filled in.
         format: One of `format_names`; None takes it from the name's ending.
         fields: As in `read_examples`: names to write fields under, numbers for columns of tags.
@@ -139,28 +142,28 @@ def write_examples(
             f"{name}: the ending does not say which format to write. Name one: "
             f"{', '.join(format_names(task))}."
         )
-    if chosen.lines is None and chosen.write is None:
+    if chosen.lines is None and chosen.whole is None and chosen.write is None:
         raise ConfigError(f"{chosen.name!r} is read, not written. Write .jsonl instead.")
-    if chosen.folder:
-        _write_folder(chosen, examples, name)
+    if chosen.write is not None:
+        _write_folder(chosen.write, examples, name)
         return
-    with whole_file(path) as temporary:
-        if chosen.write is not None:
-            chosen.write(examples, temporary)
+    with whole_text(path) as file:
+        if chosen.whole is not None:
+            file.write(chosen.whole(examples))
             return
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            for line in example_lines(task, examples, chosen.name, fields=fields):
-                file.write(line + "\n")
+        for line in example_lines(task, examples, chosen.name, fields=fields):
+            file.write(line + "\n")
 
 
-def _write_folder(chosen: Format, examples: Iterable[Any], name: str) -> None:
+def _write_folder(
+    write: Callable[[Iterable[Any], Path], None], examples: Iterable[Any], name: str
+) -> None:
     place = Path(os.path.realpath(name))
     if place.exists() or not place.parent.is_dir():
         raise DataError(f"{name}: give the name of a new folder, in a folder that exists.")
     temporary = temporary_beside(place)
-    assert chosen.write is not None
     try:
-        chosen.write(examples, temporary)
+        write(examples, temporary)
         os.replace(temporary, place)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -188,9 +191,7 @@ def _chosen(task: str, name: str) -> Format:
 
 def _by_ending(task: str, name: str) -> Format | None:
     format_names(task)
-    stem, ending = os.path.splitext(name.lower())
-    if ending in _PACKED:
-        ending = os.path.splitext(stem)[1]
+    ending, _ = endings(name)
     for format in FORMATS[task]:
         if ending in format.endings:
             return format
@@ -214,6 +215,11 @@ def _found(task: str, name: str, labelled: bool) -> Format:
 
 def _by_first_line(task: str, name: str, labelled: bool) -> str:
     names = format_names(task)
+    if os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name):
+        raise ConfigError(
+            f"{name}: this is a pipe, which can be read once only, so its first line cannot say "
+            f"what it is. Name the format: {', '.join(names)}."
+        )
     first = next((line for _, line in lines(name) if line.strip()), "")
     if first.lstrip().startswith("{"):
         return "squad" if task == "qa" and '"context"' not in first else "jsonl"

@@ -9,13 +9,12 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from elmokit.errors import DataError
 from elmokit.tasks.examples import Answer, QuestionExample, Spans, Tokens
 from elmokit.tasks.readers.records import json_line, json_records
-from elmokit.tasks.readers.sources import Format, ReadOptions, checked_lines
+from elmokit.tasks.readers.sources import Format, ReadOptions, checked_lines, refuse_halves
 
 NOT_IN_TEXT = -1
 ROLES = {
@@ -33,6 +32,7 @@ def _read_squad(path: str, options: ReadOptions) -> Iterator[QuestionExample]:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not valid JSON ({error}). Copy the file again.") from error
+    refuse_halves(whole, text, path)
     for i, article in enumerate(_items(whole, "data", path)):
         title = article.get("title", "") if isinstance(article, dict) else ""
         for j, paragraph in enumerate(_items(article, "paragraphs", f"{path}, data[{i}]")):
@@ -112,7 +112,7 @@ def _answers(fields: Mapping[str, Any], context: str, where: str) -> tuple[Answe
     return tuple(answers)
 
 
-def _write_squad(examples: Iterable[QuestionExample], path: Path) -> None:
+def _squad(examples: Iterable[QuestionExample]) -> str:
     data = []
     for title, article in itertools.groupby(examples, key=lambda example: example.title):
         paragraphs = [
@@ -120,7 +120,7 @@ def _write_squad(examples: Iterable[QuestionExample], path: Path) -> None:
             for context, questions in itertools.groupby(article, key=lambda e: e.context)
         ]
         data.append({"title": title, "paragraphs": paragraphs})
-    path.write_text(json.dumps({"version": "2.0", "data": data}, ensure_ascii=False), "utf-8")
+    return json.dumps({"version": "2.0", "data": data}, ensure_ascii=False)
 
 
 def _question(example: QuestionExample) -> dict[str, Any]:
@@ -152,6 +152,6 @@ def _jsonl_lines(examples: Iterable[QuestionExample], options: ReadOptions) -> I
 
 
 FORMATS = (
-    Format("squad", (".json",), _read_squad, write=_write_squad),
+    Format("squad", (".json",), _read_squad, whole=_squad),
     Format("jsonl", (".jsonl", ".ndjson"), _read_jsonl, _jsonl_lines),
 )

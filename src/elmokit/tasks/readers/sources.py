@@ -80,7 +80,8 @@ class Format:
         endings: Endings of names that promise it.
         read: Path and options to examples.
         lines: Examples to lines without line ends; None if the format is not made of lines.
-        write: Examples into a path, for formats that are not made of lines.
+        whole: Examples to the text of a file, for formats that are one value.
+        write: Examples into a new folder, for formats that are folders.
         folder: Whether it is a folder of files.
         labels: Whether it can hold labels; plain text cannot.
     """
@@ -89,6 +90,7 @@ class Format:
     endings: tuple[str, ...]
     read: Callable[[str, ReadOptions], Iterator[Any]]
     lines: Callable[[Iterable[Any], ReadOptions], Iterator[str]] | None = None
+    whole: Callable[[Iterable[Any]], str] | None = None
     write: Callable[[Iterable[Any], Path], None] | None = None
     folder: bool = False
     labels: bool = True
@@ -124,6 +126,12 @@ def parse_json(text: str, where: str) -> Any:
         raise DataError(f"{where}: not valid JSON ({error}). Each line must be one value.") from (
             error
         )
+    refuse_halves(value, text, where)
+    return value
+
+
+def refuse_halves(value: Any, text: str, where: str) -> None:
+    """Refuse a JSON value, read from `text`, with half a character in it."""
     if "\\ud" in text.lower():
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -132,7 +140,6 @@ def parse_json(text: str, where: str) -> Any:
                 f"{where}: the text holds half a character (a lone surrogate). Repair the program "
                 "that wrote it: it cuts strings in UTF-16 units."
             ) from error
-    return value
 
 
 def checked_tokens(tokens: Tokens, where: str) -> Tokens:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from elmokit.errors import DataError
 from elmokit.tasks.examples import TaggedExample, Tokens
@@ -39,14 +40,18 @@ def _read_conll(path: str, options: ReadOptions) -> Iterator[TaggedExample]:
     options.check_fields(("tokens", "tags"))
     width = 0
     rows: list[tuple[int, list[str]]] = []
+    held: list[tuple[int, list[str]]] = []  # what the first row will say: comments or tokens
     for number, line in lines(path):
         cells = line.split("\t") if "\t" in line else line.split()
+        named = "=" in line and "\t" not in line  # key = value, as comments have it
         if not line.strip():
+            held = []
             if rows:
                 yield _from_rows(path, rows, options)
                 rows = []
-        elif not rows and line.startswith("# ") and len(cells) != width:
-            continue  # a comment; "#" may be a token too, but then it has its columns
+        elif not rows and line.startswith("# ") and (named or len(cells) != width):
+            # A comment; "#" may be a token too, but then it has its columns.
+            held = [] if width or named else [*held, (number, cells)]
         elif cells[0] == DOCUMENT_START:
             continue
         else:
@@ -58,6 +63,9 @@ def _read_conll(path: str, options: ReadOptions) -> Iterator[TaggedExample]:
                     f"{width}. Correct the line; an empty line ends a sentence."
                 )
             width = len(cells)
+            for before in held:
+                rows = [*rows, before] if len(before[1]) == width else []
+            held = []
             rows.append((number, cells))
     if rows:
         yield _from_rows(path, rows, options)
@@ -202,7 +210,7 @@ def _from_words(
 
 
 def _conllu_lines(examples: Iterable[TaggedExample], options: ReadOptions) -> Iterator[str]:
-    tag_name = _conllu_column(options)
+    tag_name = _conllu_column(replace(options, fields=options.names))
     for example in examples:
         blank = ("_",) * len(example.tokens)
         for token in example.tokens:

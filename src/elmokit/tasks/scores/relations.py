@@ -57,7 +57,7 @@ def score_relations(gold: Sequence[str], predicted: Sequence[str]) -> RelationSc
     same_length(gold, predicted)
     relations = {name: Counts() for name in sorted(set(map(relation_name, gold)) - {OTHER})}
     for true, found in zip(gold, predicted, strict=True):
-        if true != OTHER:
+        if relation_name(true) in relations:
             relations[relation_name(true)].gold += 1
             relations[relation_name(true)].correct += true == found
         if relation_name(found) in relations:

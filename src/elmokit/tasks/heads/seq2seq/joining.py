@@ -32,6 +32,7 @@ class Joiner:
 
     def __call__(self, tokens: Tokens) -> str:
         """The text of the tokens."""
+        tokens = tuple(filter(None, tokens))
         pieces = list(tokens[:1])
         for first, second in itertools.pairwise(tokens):
             pieces += ["" if self._touch(first, second) else " ", second]
@@ -77,7 +78,7 @@ def _joins(tokens: Tokens, text: str) -> Iterator[tuple[str, str, bool]]:
     """Neighbouring tokens of a text, and whether they touch."""
     end = 0
     found = []
-    for token in tokens:
+    for token in filter(None, tokens):
         start = text.find(token, end)
         if start < 0 or text[end:start].strip():
             return  # these tokens are not this text's
