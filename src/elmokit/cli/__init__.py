@@ -6,7 +6,9 @@ verb runs, so that ``--help`` answers at once.
 
 from __future__ import annotations
 
+import codecs
 import io
+import json
 import os
 import sys
 import warnings
@@ -90,6 +92,20 @@ app.command(corpus.corpus)
 app.command(probe.probe)
 
 
+ESCAPED = "elmokit.escaped"
+"""Name of the way in which characters are printed that a terminal lacks."""
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Characters as JSON writes them in ASCII, so that JSON stays JSON in every encoding."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(ESCAPED, _escaped)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -102,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack the characters
+        sys.stdout.reconfigure(errors=ESCAPED)
     code = 0
     try:
         with warnings.catch_warnings():

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from elmokit.cli.options import Device, Json
-from elmokit.cli.predict import writes_utf8
 from elmokit.cli.task_options import (
     FieldNames,
     FileFormat,
@@ -50,7 +48,7 @@ def evaluate(  # noqa: D417 - options that verbs share bring their own help
     loaded = Predictor.load(predictor, elmo=elmo or None, static=static, device=device)
     scores = loaded.evaluate(data, format=format, fields=names)
     if as_json:
-        print(json.dumps(scores, indent=2, ensure_ascii=not writes_utf8(sys.stdout)))
+        print(json.dumps(scores, indent=2, ensure_ascii=False))
         return
     print(numbers(scores))
     if scores.get("labels"):  # spans and relations may all be absent

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import os
 import stat
@@ -81,17 +80,11 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
         answers = loaded.annotate(examples, live=live)
         lines = example_lines(task, answers, write or "jsonl", fields=columns)
     if output is None:
-        escape = write in (None, "jsonl") and not writes_utf8(sys.stdout)
         for line in lines:
-            print(json.dumps(json.loads(line)) if escape else line, flush=live)
+            print(line, flush=live)
         return
     with whole_text(output) as file:
         file.writelines(f"{line}\n" for line in lines)
-
-
-def writes_utf8(stream: TextIO) -> bool:
-    """Whether JSON may hold all characters as they are; in another encoding it is no JSON."""
-    return codecs.lookup(stream.encoding or "utf-8").name == "utf-8"
 
 
 def _is_file(stream: TextIO) -> bool:
