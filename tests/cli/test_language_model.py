@@ -90,6 +90,20 @@ def test_score_takes_a_sentence_and_standard_input(run, monkeypatch):
     assert "no such file" in missing.err
 
 
+@pytest.mark.parametrize("sentence", ["hello", "我爱北京。", "Hello.", "and / or.txt"])
+def test_score_takes_a_sentence_of_one_word(run, sentence):
+    result = run("score", STANDARD, sentence, "--json")
+    assert result.code == 0, result.err
+    tokens = json.loads(result.out)["tokens"]
+    assert "".join(tokens) == sentence.replace(" ", "")
+
+
+@pytest.mark.parametrize("name", ["lines.TXT", "lines.jsonl.gz", "folder/lines", "lines.csv"])
+def test_score_takes_no_missing_file_for_a_sentence(run, name):
+    result = run("score", STANDARD, name)
+    assert (result.code, "no such file" in result.err) == (1, True)
+
+
 def test_score_ranks_nbest_lists(run, nbest, tmp_path):
     shown = run("score", STANDARD, "--nbest", nbest, "--weight", 0.25)
     assert shown.code == 0, shown.err
@@ -113,6 +127,15 @@ def test_score_leaves_no_half_file(run, nbest, tmp_path):
     assert list(tmp_path.iterdir()) == [nbest]
     same = run("score", STANDARD, "--nbest", nbest, "-o", nbest)
     assert (same.code, "same file" in same.err) == (1, True)
+
+
+def test_score_writes_lone_surrogates_of_nbest_lists(run, tmp_path):
+    nbest, output = tmp_path / "nbest.jsonl", tmp_path / "ranked.jsonl"
+    record = {"id": "\ud800", "hypotheses": [{"text": "the cat", "score": -1}]}
+    nbest.write_text(json.dumps(record) + "\n", "utf-8")
+    result = run("score", STANDARD, "--nbest", nbest, "-o", output)
+    assert (result.code, result.err) == (0, "")
+    assert json.loads(output.read_text("utf-8"))["id"] == "\ud800"
 
 
 def test_perplexity_prints_text_and_json(run, elmo, text):

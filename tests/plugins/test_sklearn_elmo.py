@@ -108,7 +108,7 @@ class TestChecks:
 
     @pytest.mark.parametrize("check", NUMBERS_ONLY)
     def test_sklearn_check_with_numbers_is_refused_clearly(self, estimator, check):
-        with pytest.raises(DataError, match="row 0: expected a text or a list of tokens"):
+        with pytest.raises(DataError, match=r"expected (one column of texts|a text or a list)"):
             getattr(estimator_checks, check)(type(estimator).__name__, estimator)
 
 
@@ -136,6 +136,17 @@ def test_vectorizer_takes_texts_from_anywhere():
 def test_vectorizer_refuses_what_is_no_text(data):
     with pytest.raises(DataError, match="text"):
         ElmoVectorizer("test-tiny").transform(data)
+
+
+@pytest.mark.parametrize("make", [ElmoVectorizer, ElmoClassifier, ElmoTagger])
+def test_a_table_is_not_taken_for_a_column(make):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"text": TEXTS})
+    for data in (table, table.values, np.array("one text")):
+        with pytest.raises(DataError, match=r"one column of texts.*give df\['text'\]"):
+            make("test-tiny").fit(data, ["a"] * len(TEXTS))
+    with pytest.raises(DataError, match="one column of texts"):
+        ElmoVectorizer("test-tiny").transform(table)
 
 
 def test_vectorizer_refuses_bad_settings_when_it_is_fitted():

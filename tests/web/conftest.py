@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from services import GOLDEN, Live, barely_trained, client_of
+from services import GOLDEN, NO_CHANGE, Live, barely_trained, client_of
 from starlette.testclient import TestClient
 
 import elmokit
@@ -57,6 +57,6 @@ def client(shelf: Shelf) -> Iterator[TestClient]:
 @pytest.fixture
 def serve(shelf: Shelf) -> Callable[..., Live]:
     def start(**options: Any) -> Live:
-        return Live(make_app(shelf, **options))
+        return Live(make_app(shelf, **options), options.get("limits", NO_CHANGE))
 
     return start

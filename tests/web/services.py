@@ -16,11 +16,13 @@ from starlette.testclient import TestClient
 from elmokit.tasks.fitting import fit, task_settings
 from elmokit.tasks.predictor import Predictor
 from elmokit.web.app import make_app
-from elmokit.web.server import open_port
+from elmokit.web.server import configuration, open_port
+from elmokit.web.settings import Limits
 from elmokit.web.shelf import Shelf
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 ADDRESS = "http://127.0.0.1:8000"
+NO_CHANGE = Limits()
 
 
 @contextmanager
@@ -32,10 +34,10 @@ def client_of(shelf: Shelf, **options: Any) -> Iterator[TestClient]:
 class Live:
     """A service in a thread of this process, on a real port."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, limits: Limits = NO_CHANGE) -> None:
         self._door: socket.socket = open_port("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
-        self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        self._server = uvicorn.Server(configuration(app, limits))
         self._thread = threading.Thread(target=self._server.run, args=([self._door],))
 
     def __enter__(self) -> Live:
@@ -44,6 +46,11 @@ class Live:
             assert self._thread.is_alive()
             self._thread.join(0.02)
         return self
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._server.server_state.connections)
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import struct
+import threading
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from services import client_of
 
 from elmokit.errors import DataError
-from elmokit.web.formats import ARROW, JSON, NPY, read_arrow, read_npy
+from elmokit.web import formats
+from elmokit.web.formats import ARROW, JSON, NPY, parse_json, read_arrow, read_npy, to_json
+from elmokit.web.schemas import EncodeRequest, PredictRequest, SimilarRequest
 from elmokit.web.settings import Limits
 
 
@@ -83,6 +88,32 @@ def test_bad_json_is_refused(client, name):
     assert message in detail
     assert "\n" not in detail
     assert len(detail) < 300
+
+
+FAULTS = {
+    "sentences": (EncodeRequest, {"sentences": [1] * 5000}),
+    "tokens": (EncodeRequest, {"sentences": [[1] * 5000]}),
+    "lists": (EncodeRequest, {"sentences": [[None] * 50] * 100}),
+    "weights": (EncodeRequest, {"sentences": [], "layers": ["x"] * 5000}),
+    "sentence": (SimilarRequest, {"sentence": [1] * 5000}),
+    "among": (SimilarRequest, {"sentence": "a", "among": [1] * 5000}),
+    "items": (PredictRequest, {"predictor": "a", "items": [1] * 5000}),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_of_many_faults_in_a_list_only_the_first_is_noted(name):
+    kind, body = FAULTS[name]
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate_json(json.dumps(body))
+    # One for each type that would have been possible.
+    assert caught.value.error_count() <= 4
+
+
+def test_many_unknown_fields_are_not_named_one_by_one():
+    with pytest.raises(DataError, match=r"unknown fields; it may hold .*sentences") as caught:
+        parse_json(json.dumps({f"field{i}": 0 for i in range(5000)}).encode(), EncodeRequest)
+    assert len(str(caught.value)) < 300
 
 
 BAD_NPY = {
@@ -222,3 +253,37 @@ def test_large_answers_are_refused(shelf):
         assert pooled.status_code == 200
         long = client.post("/v1/layers", json={"sentence": "a b c d e f"})
         assert (long.status_code, "108 numbers" in long.text) == (422, True)
+
+
+def test_uses_that_repeat_long_sentences_are_refused(client, shelf):
+    tokens = ["bank"] * 1000 + ["x" * 1000] * 1000
+    body = {"sentence": "bank", "word": "bank", "among": [tokens], "k": 1000}
+    answer = client.post("/v1/similar", json=body)
+    assert (answer.status_code, "1006000000 characters" in answer.text) == (422, True)
+    with client_of(shelf, limits=Limits(answer_numbers=100)) as small:
+        # 5 characters and twice 50, each token with what parts it from the next.
+        body["among"] = ["bank", ["bank", "bank", "x" * 39]]
+        assert small.post("/v1/similar", json=body | {"k": 2}).status_code == 200
+        answer = small.post("/v1/similar", json=body | {"k": 3})
+        assert (answer.status_code, "105 characters" in answer.text) == (422, True)
+        assert small.post("/v1/similar", json=body | {"other_word": "x" * 39}).status_code == 200
+
+
+@pytest.mark.parametrize("tokens", [["x" * 1000] * 100, ["y"] * 70_000, ["z" * 100_000]], ids=len)
+def test_long_texts_are_written_in_another_thread_and_in_pieces(monkeypatch, tokens):
+    pieces: list[tuple[int, int]] = []
+    dump = formats._dump
+
+    def noted(value: object) -> bytes:
+        text = dump(value)
+        pieces.append((threading.get_ident(), len(text)))
+        return text
+
+    monkeypatch.setattr(formats, "_dump", noted)
+    value = {"model": "a", "uses": [{"tokens": tokens, "cosine": 0.5}] * 3}
+    assert asyncio.run(to_json(value)) == json.dumps(value, separators=(",", ":")).encode()
+    assert threading.get_ident() not in {thread for thread, _ in pieces}
+    assert len(pieces) > 3
+    pieces.clear()
+    asyncio.run(to_json({"tokens": ["short"] * 10}))
+    assert {thread for thread, _ in pieces} == {threading.get_ident()}

@@ -117,6 +117,34 @@ def test_an_allowed_origin_is_let_in_and_others_are_not(shelf):
 
 
 @pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("https://friend.example/", "https://friend.example"),
+        ("HTTPS://Friend.Example:443", "https://friend.example"),
+        ("http://friend.example:8080/", "http://friend.example:8080"),
+        ("http://[::1]:80", "http://[::1]"),
+    ],
+)
+def test_an_origin_is_the_same_however_it_is_written(shelf, given, sent):
+    with client_of(shelf, access=Access(origins=(given,))) as client:
+        asked = {"Origin": sent, "Access-Control-Request-Method": "POST"}
+        preflight = client.options("/v1/encode", headers=asked)
+        answer = client.get("/v1/models", headers={"Origin": sent})
+        for one in (preflight, answer):
+            assert one.status_code == 200
+            assert one.headers["access-control-allow-origin"] == sent
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["*", "foo", "", "null", "example.org", "https://", "https://a/b", "https://*.a", "//a"],
+)
+def test_what_is_no_origin_is_refused(given):
+    with pytest.raises(ConfigError, match=r"no origin: write one site as scheme://host\[:port\]"):
+        Access(origins=(given,))
+
+
+@pytest.mark.parametrize(
     ("host", "known"),
     [
         ("localhost", True),
@@ -212,7 +240,10 @@ def test_tokens_come_from_a_file_and_from_the_environment(tmp_path):
 def test_limits_must_make_sense():
     with pytest.raises(ConfigError, match="seconds"):
         Limits(seconds=0)
-    with pytest.raises(ConfigError, match="queue_tokens"):
+    for value in (float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match="seconds"):
+            Limits(seconds=value)
+    with pytest.raises(ConfigError, match="raise queue_tokens"):
         Limits(queue_tokens=10)
 
 

@@ -176,11 +176,16 @@ def test_calls_that_cannot_work_say_why(capsys, tmp_path):
     assert "no.such.host.invalid:80" in complaint(
         "--host", "no.such.host.invalid", "--port", 80, "--without-token"
     )
+    assert "raise queue_tokens (--queue-tokens)" in complaint("--max-tokens", 200_000)
+    assert "'*' is no origin" in complaint("--allow-origin", "*")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"127.0.0.1:{port}" in complaint("--model", "missing-model", "--port", port)
     assert main(["serve", "--model", "a", "--model", "b", "--softmax", "c"]) == 2
     assert "one --model" in capsys.readouterr().err
+    for value in ("inf", "nan"):
+        assert main(["serve", "--timeout", value]) == 2
+        assert "--timeout" in capsys.readouterr().err
 
 
 def test_without_the_extra_the_command_names_it(capsys, monkeypatch):

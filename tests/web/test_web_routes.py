@@ -161,6 +161,19 @@ def test_similar_finds_the_nearest_uses(client, model):
     )
 
 
+def test_similar_finds_uses_of_another_word(client, model):
+    among = ["a dog lay", "the cat", "dog dog"]
+    body = {"sentence": "the cat", "word": "cat", "other_word": "dog", "among": among}
+    found = post(client, "/v1/similar", **body)
+    expected = nearest_uses(model, ["the", "cat"], 1, among, word="dog")
+    assert [(use["sentence"], use["position"]) for use in found["uses"]] == [
+        (use.sentence, use.position) for use in expected
+    ]
+    assert {use["sentence"] for use in found["uses"]} == {0, 2}
+    refused = client.post("/v1/similar", json=body | {"other_position": 0})
+    assert (refused.status_code, "other_position" in refused.text) == (422, True)
+
+
 def test_layers_compares_all_tokens(client, model):
     found = post(client, "/v1/layers", sentence="the cat sat", other="a mat")
     a, b = (model.encode(text, layers="all") for text in ("the cat sat", "a mat"))

@@ -25,6 +25,11 @@ EXAMPLES = (
     "elmokit score my-model --nbest nbest.jsonl -o ranked.jsonl --weight 0.3",
 )
 
+FILE_ENDINGS = (
+    *(".txt", ".text", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet"),
+    *(".gz", ".bz2", ".xz", ".zst"),
+)
+
 
 def score(  # noqa: D417 - options that verbs share bring their own help
     model: PredictingModel,
@@ -47,7 +52,8 @@ def score(  # noqa: D417 - options that verbs share bring their own help
 
     Args:
         text: A file of any kind that encode reads, one sentence a line; or - for standard input,
-            also when left out; or, if there is no such file, a sentence with spaces in it.
+            also when left out; or a sentence: what no file is called, unless it looks like one
+            (no spaces, but a / or an ending such as .txt).
         nbest: JSON lines {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...]}. Each
             hypothesis gets an lm_score, and each list is ordered by
             (1 - weight) * score + weight * lm_score, highest first.
@@ -79,12 +85,20 @@ def score(  # noqa: D417 - options that verbs share bring their own help
     if output is not None:
         raise UsageError("--output goes with --nbest; scores go to standard output.")
     texts: Iterable[str | list[str]]
-    if text is not None and text != "-" and " " in text.strip() and not os.path.exists(text):
+    if text is not None and _is_sentence(text):
         texts = [text]
     else:
         texts = read_texts(text or "-", field=field)
     elmo = load_predicting(model, loading, tokens=tokens)
     _print_scores(elmo, texts, batch_tokens, as_json)
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether TEXT is a sentence. The name of a missing file must not be taken for one."""
+    if text in ("", "-") or os.path.exists(text):
+        return False
+    looks_like_file = "/" in text or os.sep in text or text.lower().endswith(FILE_ENDINGS)
+    return " " in text.strip() or not looks_like_file
 
 
 def _print_scores(

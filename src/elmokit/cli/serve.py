@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -29,7 +30,7 @@ EXAMPLES = (
     "elmokit serve --model my-model --engine ray --replicas 4",
 )
 
-Positive = Parameter(validator=validators.Number(gt=0))
+Positive = Parameter(validator=validators.Number(gt=0, lt=math.inf))
 
 
 @Parameter(name="*")  # the fields are options of the verb itself
@@ -45,7 +46,9 @@ class LimitOptions:
     queue_requests: Annotated[int | None, AtLeastOne, Parameter(help="That may wait.")] = None
     queue_tokens: Annotated[int | None, AtLeastOne, Parameter(help="That may wait.")] = None
     timeout: Annotated[
-        float | None, Positive, Parameter(help="Seconds for a request to come, and to be answered.")
+        float | None,
+        Positive,
+        Parameter(help="Seconds for a request to come, to be answered, and for the answer to go."),
     ] = None
     batch_tokens: Annotated[
         int | None, AtLeastOne, Parameter(help="The most tokens run together.")

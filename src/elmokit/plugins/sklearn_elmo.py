@@ -291,6 +291,13 @@ def _sentences(data: Iterable[Any]) -> list[Sentence]:
     """Texts and lists of tokens from whatever scikit-learn users keep them in."""
     if isinstance(data, str) or not isinstance(data, Iterable):
         raise DataError(f"expected several texts, found {data!r:.80}")
+    shape = getattr(data, "shape", (0,))
+    if len(shape) != 1:
+        # A table gives its columns' names when it is read as a list, a matrix its rows.
+        kind = f"{type(data).__module__}.{type(data).__name__}"
+        raise DataError(
+            f"expected one column of texts, found a {kind} of shape {shape}; give df['text']"
+        )
     return [_sentence(item, number) for number, item in enumerate(data)]
 
 

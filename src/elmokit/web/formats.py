@@ -21,8 +21,9 @@ NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
 
 PIECE_NUMBERS = 1 << 16
-"""Numbers turned into JSON at a time; in between other clients have their turn."""
-NESTED = (list, tuple, dict)
+"""Numbers or characters turned into JSON at a time; in between other clients have their turn."""
+MANY_FAULTS = 100
+"""Faults of a body from which on they are not looked at one by one."""
 LAST_CHARACTER = 0x10FFFF
 
 M = TypeVar("M", bound=BaseModel)
@@ -43,7 +44,7 @@ def parse_json(body: bytes, model: type[M]) -> M:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise _complaint(error) from None
+        raise _complaint(error, model) from None
 
 
 def parse_query(values: dict[str, Any], model: type[M]) -> M:
@@ -51,10 +52,14 @@ def parse_query(values: dict[str, Any], model: type[M]) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise _complaint(error) from None
+        raise _complaint(error, model) from None
 
 
-def _complaint(error: ValidationError) -> DataError:
+def _complaint(error: ValidationError, model: type[BaseModel]) -> DataError:
+    if error.error_count() > MANY_FAULTS:
+        # Lists end at their first fault, so these are fields. An object for each would take longer
+        # than reading the body.
+        return DataError(f"the body: unknown fields; it may hold {', '.join(model.model_fields)}")
     found = error.errors(include_url=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return BodyError(f"the body is no valid JSON: {found[0]['ctx']['error']}")
@@ -204,8 +209,8 @@ def write_arrow(tokens: Sequence[Sequence[str]], arrays: Sequence[Floats]) -> by
 
 
 async def to_json(value: Any) -> bytes:
-    """JSON with numpy arrays; large ones in another thread and in pieces."""
-    if _numbers(value) <= PIECE_NUMBERS:
+    """JSON with numpy arrays; what is large in another thread and in pieces."""
+    if not _is_large(value):
         return _dump(value)
     return await asyncio.to_thread(lambda: b"".join(_pieces(value)))
 
@@ -221,19 +226,24 @@ def _contiguous(value: Any) -> NDArray[Any]:
     return np.ascontiguousarray(value)
 
 
-def _numbers(value: Any) -> int:
-    if isinstance(value, np.ndarray):
-        return value.size
-    if isinstance(value, dict):
-        return sum(map(_numbers, value.values()))
-    if isinstance(value, list | tuple):
-        # Lists of plain values are short beside arrays.
-        return sum(_numbers(part) for part in value if isinstance(part, (*NESTED, np.ndarray)))
-    return 1
+def _is_large(value: Any) -> bool:
+    """Whether there is too much to be written at once; no more is counted than says so."""
+    waiting, count = [value], 0
+    while waiting and count <= PIECE_NUMBERS:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting += part.values()
+        elif isinstance(part, list | tuple):
+            waiting += part
+        elif isinstance(part, np.ndarray):
+            count += part.size
+        else:
+            count += len(part) if isinstance(part, str) else 1
+    return count > PIECE_NUMBERS
 
 
 def _pieces(value: Any) -> Iterator[bytes]:
-    if _numbers(value) <= PIECE_NUMBERS:
+    if isinstance(value, str) or not _is_large(value):
         yield _dump(value)
     elif isinstance(value, dict):
         for number, (name, part) in enumerate(value.items()):

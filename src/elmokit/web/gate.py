@@ -41,7 +41,7 @@ class Gate:
         self._app = app
         self._limits = limits
         self._hosts = {host.lower() for host in access.hosts}
-        self._origins = {origin.lower().rstrip("/") for origin in access.origins}
+        self._origins = set(access.origins)
         # Digests have one length, so that comparing them takes the same time for every token.
         self._digests = [_digest(token) for token in access.tokens]
 

@@ -6,11 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+# Lists end at their first fault: a complaint names one, and a body may hold a million.
+Tokens = Annotated[list[StrictStr], Field(fail_fast=True)]
 Sentence = Annotated[
-    StrictStr | list[StrictStr],
+    StrictStr | Tokens,
     Field(description="A text, which the model's tokeniser splits, or its tokens."),
 ]
-Sentences = Annotated[list[Sentence], Field(description="Sentences; the answer has their order.")]
+SentenceList = Annotated[list[Sentence], Field(fail_fast=True)]
+Sentences = Annotated[SentenceList, Field(description="Sentences; the answer has their order.")]
 ModelName = Annotated[
     StrictStr | None, Field(description="A name of /v1/models; the first when left out.")
 ]
@@ -18,7 +21,7 @@ Weight = Annotated[float, Field(ge=-1e4, le=1e4, allow_inf_nan=False)]
 Layers = Annotated[
     Literal["mean", "top", "all", "mix"]
     | Annotated[StrictInt, Field(ge=-100, le=100)]
-    | list[Weight],
+    | Annotated[list[Weight], Field(fail_fast=True)],
     Field(description="mean, top, all, mix, a layer's number, or one weight for each layer."),
 ]
 Pool = Annotated[
@@ -57,10 +60,12 @@ class SimilarRequest(Request):
     word: Word = None
     position: Position = None
     other: Annotated[Sentence | None, Field(description="Compare with this sentence.")] = None
-    other_word: Word = None
+    other_word: Annotated[
+        Word, Field(description="The token of `other`; with `among`: look for this one instead.")
+    ] = None
     other_position: Position = None
     among: Annotated[
-        list[Sentence] | None, Field(description="Or find the nearest uses in these sentences.")
+        SentenceList | None, Field(description="Or find the nearest uses in these sentences.")
     ] = None
     layers: Layers = "mean"
     k: Count = 10
@@ -107,7 +112,7 @@ class PredictRequest(BaseModel):
     predictor: Annotated[StrictStr, Field(description="A name of /v1/models.")]
     items: Annotated[
         list[StrictStr | list[Any]],
-        Field(description="Texts, lists of tokens, or what else the task takes."),
+        Field(fail_fast=True, description="Texts, lists of tokens, or what else the task takes."),
     ]
 
 

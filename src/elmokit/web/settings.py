@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +15,9 @@ from elmokit.errors import ConfigError
 TOKENS_VARIABLE = "ELMOKIT_TOKENS"
 """Bearer tokens in the environment, between commas or spaces."""
 SHORTEST_TOKEN = 16
+ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?/?")
+USUAL_PORTS = {"http": 80, "https": 443}
+"""Browsers leave these out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +33,7 @@ class Limits:
     word_characters: int = 1000
     """Characters of one token."""
     answer_numbers: int = 8 << 20
-    """Numbers in one answer: tokens x layers x width."""
+    """Numbers in one answer: tokens x layers x width; characters where it is uses of a word."""
     inspected_tokens: int = 64
     """Tokens of a sentence whose every step is shown."""
     queue_requests: int = 1024
@@ -36,7 +41,7 @@ class Limits:
     queue_tokens: int = 131_072
     """Tokens that may wait; more are answered with 429."""
     seconds: float = 30.0
-    """Time for a request to come in, and for it to be answered."""
+    """Time for a request to come in, for it to be answered, and for its client to read on."""
     batch_tokens: int = 4096
     """The most tokens run together."""
     wait_ms: float = 5.0
@@ -47,12 +52,13 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not value > 0:
-                raise ConfigError(f"{field.name}={value!r}: give a positive number")
+            if not (value > 0 and math.isfinite(value)):
+                raise ConfigError(f"{field.name}={value!r}: give a positive, finite number")
         if self.queue_tokens < self.tokens:
             raise ConfigError(
                 f"queue_tokens={self.queue_tokens} is below tokens={self.tokens}: a request of "
-                "the largest size could never be taken"
+                "the largest size could never be taken; raise queue_tokens (--queue-tokens), or "
+                "lower tokens (--max-tokens)"
             )
 
 
@@ -74,6 +80,24 @@ class Access:
                     f"a token has {len(token)} characters: use at least {SHORTEST_TOKEN} letters "
                     "and digits, such as `openssl rand -hex 32` makes"
                 )
+        object.__setattr__(self, "origins", tuple(map(_origin, self.origins)))
+
+
+def _origin(given: str) -> str:
+    """An origin as browsers write it.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    found = ORIGIN.fullmatch(given.lower())
+    if found is None:
+        raise ConfigError(
+            f"{given!r:.80} is no origin: write one site as scheme://host[:port], such as "
+            "https://example.org (there is no wildcard)"
+        )
+    scheme, host, port = found.groups()
+    usual = port is None or int(port) == USUAL_PORTS.get(scheme)
+    return f"{scheme}://{host}" if usual else f"{scheme}://{host}:{int(port)}"
 
 
 def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,8 @@ async def similar(request: Request) -> Response:
     """Compare two uses of words, or find the nearest uses of a word in given sentences.
 
     With `other`: cosines of every layer, between a word of each sentence, or between the
-    sentences' means if no word is given. With `among`: the uses of the word in these sentences, the
-    nearest first.
+    sentences' means if no word is given. With `among`: the uses of the word (or of `other_word`) in
+    these sentences, the nearest first.
     """
     wanted = await read_json(request, SimilarRequest)
     service = service_of(request)
@@ -77,10 +78,14 @@ async def similar(request: Request) -> Response:
         answer["other"] = {"tokens": others[0], "position": other_place}
         answer["cosine"] = await compute_alone(request, work, cost)
     else:
+        if wanted.other_position is not None:
+            raise DataError("other_position goes with `other`; with `among` give other_word")
         place = find_one(tokens, wanted.word, wanted.position)
+        word = tokens[place] if wanted.other_word is None else wanted.other_word
+        _check_size(others, word, wanted.k, service.limits.answer_numbers)
         choose_layers(wanted.layers, elmo.layers, elmo.mixes)  # complains before it waits
         search = partial(
-            nearest_uses, elmo, tokens, place, others, k=wanted.k, layers=wanted.layers
+            nearest_uses, elmo, tokens, place, others, word=word, k=wanted.k, layers=wanted.layers
         )
         answer["uses"] = [
             {
@@ -92,6 +97,24 @@ async def similar(request: Request) -> Response:
             for use in await compute_alone(request, search, cost)
         ]
     return await reply(answer)
+
+
+def _check_size(sentences: Sequence[Tokens], word: str, k: int, most: int) -> None:
+    """Refuse an answer of great length: every use brings the whole of its sentence.
+
+    Raises:
+        DataError: Some `k` uses of the word have more than `most` characters.
+    """
+    counts = [(sum(map(len, tokens)) + len(tokens), tokens.count(word)) for tokens in sentences]
+    size, left = 0, k
+    for characters, uses in sorted(counts, reverse=True):
+        taken = min(uses, left)
+        size, left = size + taken * characters, left - taken
+    if size > most:
+        raise DataError(
+            f"the uses with their sentences could hold {size} characters; this service gives "
+            f"{most} at a time: send shorter sentences, or a smaller k"
+        )
 
 
 def _compare(
