@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from elmokit.tasks.readers import read_examples
+
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
@@ -19,3 +21,15 @@ def one_thread() -> Iterator[None]:
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than training here."""
     monkeypatch.setattr("elmokit.tasks.report.draw", lambda *_: False)
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Read a text as a file of that name."""
+
+    def from_text(task, name, text, **options):
+        path = tmp_path / name
+        path.write_text(text, "utf-8")
+        return list(read_examples(task, path, **options))
+
+    return from_text

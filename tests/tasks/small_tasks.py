@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
 
+import torch
+
+import elmokit
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.examples import TaggedExample, TextExample
 from elmokit.tasks.heads import get_task
 from elmokit.training.settings import changed
 
 DATA = Path(__file__).parent / "data"
+NEW = [("a", "superb", "plot"), ("this", "movie", "was", "awful"), ("the",), ("unseen", "words")]
 FILL = [
     "the",
     "a",
@@ -78,3 +83,16 @@ def settings(task: str, *overrides: str) -> Any:
 def majority(labels: list[str]) -> float:
     """Accuracy of the most frequent label."""
     return max(labels.count(label) for label in set(labels)) / len(labels)
+
+
+def change(folder: Path, **facts: object) -> None:
+    path = folder / "predictor.json"
+    stored = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**stored, **facts}), "utf-8")
+
+
+def scores(predictor: elmokit.tasks.Predictor) -> torch.Tensor:
+    predictor.model.eval()
+    with torch.no_grad():
+        batch = predictor.model.batch([TextExample(tokens) for tokens in NEW])
+        return predictor.model.head._scores(batch)

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import bz2
-import contextlib
-import gzip
-import io
 import json
-import lzma
-import os
-import sys
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.examples import (
@@ -24,11 +15,9 @@ from elmokit.tasks.examples import (
     FrameExample,
     Mention,
     PairExample,
-    QuestionExample,
     RelationExample,
     SequencePair,
     Span,
-    TaggedExample,
     TextExample,
     covering_tokens,
 )
@@ -37,21 +26,10 @@ from elmokit.tasks.readers import (
     example_lines,
     format_names,
     read_examples,
-    write_examples,
 )
 from elmokit.tasks.tag_schemes import recognise_scheme
 
 DATA = Path(__file__).parent / "data"
-
-
-@pytest.fixture
-def read(tmp_path):
-    def from_text(task, name, text, **options):
-        path = tmp_path / name
-        path.write_text(text, "utf-8")
-        return list(read_examples(task, path, **options))
-
-    return from_text
 
 
 # Classes.
@@ -110,201 +88,6 @@ def test_folders_are_classes(tmp_path):
 def test_tokenizer_is_the_named_one(read):
     found = read("classify", "a.jsonl", '{"text": "很好吃", "label": "1"}', tokenizer="chars")
     assert found[0].tokens == ("很", "好", "吃")
-
-
-def test_packed_files_are_unpacked(tmp_path):
-    path = tmp_path / "a.csv.gz"
-    path.write_bytes(gzip.compress(b"text,label\nFine,1\n"))
-    assert [e.label for e in read_examples("classify", path)] == ["1"]
-
-
-@pytest.mark.parametrize(
-    ("ending", "unpack"),
-    [
-        ("", bytes),
-        (".gz", gzip.decompress),
-        (".bz2", bz2.decompress),
-        (".xz", lzma.decompress),
-        (".zst", lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data)),
-    ],
-    ids=["plain", "gz", "bz2", "xz", "zst"],
-)
-def test_files_are_packed_as_their_names_say(tmp_path, ending, unpack):
-    example = TextExample(("Fine", "café"), "1", "Fine café")
-    path = tmp_path / f"a.csv{ending}"
-    write_examples("classify", path, [example])
-    assert unpack(path.read_bytes()).decode() == "text,label\nFine café,1\n"
-    first = path.read_bytes()
-    write_examples("classify", path, [example])
-    assert path.read_bytes() == first
-    question = QuestionExample("1", "A b.", "C?", ("A",), ((0, 1),), ("C",), ())
-    path = tmp_path / f"a.json{ending}"
-    write_examples("qa", path, [question])
-    assert json.loads(unpack(path.read_bytes()))["data"][0]["paragraphs"][0]["context"] == "A b."
-
-
-@pytest.fixture
-def piped():
-    """Names of pipes, as ``<(command)`` gives them; each holds a text."""
-    with contextlib.ExitStack() as stack:
-
-        def pipe(text):
-            out, into = os.pipe()
-            os.write(into, text.encode())
-            os.close(into)
-            stack.callback(os.close, out)
-            return f"/dev/fd/{out}"
-
-        yield pipe
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
-def test_pipes_are_read_once_and_whole(piped):
-    conll = "EU B-ORG\nrejects O\n\n" * 400
-    assert len(list(read_examples("tag", piped(conll), format="conll"))) == 400
-    texts = "one more text\n" * 400
-    found = list(read_examples("classify", piped(texts), format="text", labelled=False))
-    assert len(found) == 400
-    with pytest.raises(ConfigError, match=r"a pipe.* Name the format: conll, conllu, jsonl, text"):
-        read_examples("tag", piped(conll))
-    with pytest.raises(ConfigError, match=r"a pipe.* Name the format: .*text"):
-        read_examples("classify", piped(texts), labelled=False)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes")
-def test_ending_of_a_named_pipe_says_its_format(tmp_path):
-    path = tmp_path / "a.conll"
-    os.mkfifo(path)
-    writer = threading.Thread(target=path.write_text, args=("EU B-ORG\nrejects O\n\n" * 400,))
-    writer.start()
-    assert len(list(read_examples("tag", path))) == 400
-    writer.join()
-
-
-def test_closed_standard_input_is_said(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(DataError, match="standard input is closed"):
-        read_examples("classify", "-", labelled=False)
-
-
-def test_standard_input_is_one_text_a_line(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Fine day\n\nBad day\n")))
-    found = list(read_examples("classify", "-", labelled=False))
-    assert found == [
-        TextExample(("Fine", "day"), None, "Fine day"),
-        TextExample(("Bad", "day"), None, "Bad day"),
-    ]
-
-
-# Tags.
-
-CONLL = """# a comment
--DOCSTART- -X- O O
-
-EU NNP B-NP B-ORG
-rejects VBZ B-VP O
-
-# NN B-NP O
-"""
-
-
-def test_conll_columns_comments_and_documents(read):
-    found = read("tag", "a.txt", CONLL)
-    assert found == [
-        TaggedExample(
-            ("EU", "rejects"),
-            ("B-ORG", "O"),
-            columns={"1": ("NNP", "VBZ"), "2": ("B-NP", "B-VP")},
-        ),
-        TaggedExample(("#",), ("O",), columns={"1": ("NN",), "2": ("B-NP",)}),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("start", "tokens"),
-    [
-        ("# O\nsaw O\n", ("#", "saw")),
-        ("# O\n# O\nsaw O\n", ("#", "#", "saw")),
-        ("# a comment\n# O\nsaw O\n", ("#", "saw")),
-        ("# O\n# a comment\nsaw O\n", ("saw",)),
-        ("# comment\n\nsaw O\n", ("saw",)),
-        ("# a=b\nsaw O\n", ("saw",)),
-        ("# id 7 domain=en\nsaw _ _ O\n", ("saw",)),
-    ],
-    ids=["token", "tokens", "both", "comments", "alone", "value", "columns"],
-)
-def test_conll_first_line_may_be_a_token_or_a_comment(read, start, tokens):
-    assert [e.tokens for e in read("tag", "a.conll", start)] == [tokens]
-
-
-def test_conll_comments_with_as_many_columns_are_no_tokens(read):
-    sentence = "# id 7 domain=en\nsaw _ _ O\n\n"
-    assert [e.tokens for e in read("tag", "a.conll", sentence * 2)] == [("saw",), ("saw",)]
-
-
-def test_conll_column_of_tags_can_be_chosen(read):
-    found = read("tag", "a.conll", CONLL, fields={"tags": "1"})
-    assert found[0].tags == ("NNP", "VBZ")
-    assert set(found[0].columns) == {"2", "3"}
-
-
-def test_conll_tabs_keep_hash_tags_and_spaces(read):
-    found = read("tag", "a.conll", "#yolo\tO\nNew York\tB-LOC\n \n# hash\tO\n\n# a=b\tO\n")
-    assert [e.tokens for e in found] == [("#yolo", "New York"), ("# hash",), ("# a=b",)]
-
-
-def test_conll_without_tags_is_for_prediction(read):
-    assert read("tag", "a.conll", "EU\nrejects\n", labelled=False) == [
-        TaggedExample(("EU", "rejects"))
-    ]
-
-
-CONLLU = """# sent_id = 1
-# text = Don't go
-1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
-1\tDo\tdo\tAUX\tVB\t_\t3\taux\t_\t_
-2\tn't\tnot\tPART\tRB\t_\t3\tadvmod\t_\t_
-2.1\tyou\tyou\tPRON\tPRP\t_\t_\t_\t_\t_
-3\tgo\tgo\tVERB\tVB\t_\t0\troot\t_\t_
-"""
-
-
-def test_conllu_skips_multiword_tokens_and_empty_nodes(read):
-    (found,) = read("tag", "a.conllu", CONLLU)
-    assert found.tokens == ("Do", "n't", "go")
-    assert found.tags == ("AUX", "PART", "VERB")
-    assert found.columns["xpos"] == ("VB", "RB", "VB")
-
-
-def test_conllu_column_of_tags_can_be_chosen(read):
-    assert read("tag", "a.conllu", CONLLU, fields={"tags": "XPOS"})[0].tags == ("VB", "RB", "VB")
-    with pytest.raises(DataError, match="no column 'pos' for tags"):
-        read("tag", "a.conllu", CONLLU, fields={"tags": "pos"})
-
-
-def test_tag_formats_are_told_by_their_first_line(read):
-    assert read("tag", "a.txt", CONLLU)[0].tokens == ("Do", "n't", "go")
-    assert read("tag", "b", '{"tokens": ["a"], "tags": ["O"]}')[0].tags == ("O",)
-    assert read("tag", "c.txt", "EU rejects\n", labelled=False)[0].tokens == ("EU", "rejects")
-
-
-def test_tag_jsonl_with_frames_is_one_example_a_predicate(read):
-    line = json.dumps(
-        {
-            "tokens": ["I", "ran", "home"],
-            "pos": ["PRP", "VBD", "NN"],
-            "frames": [
-                {"predicate": 1, "tags": ["B-ARG0", "B-V", "B-ARG4"]},
-                {"predicate": 2, "tags": ["O", "O", "B-V"]},
-            ],
-        }
-    )
-    found = read("tag", "a.jsonl", line + '\n{"tokens": ["no", "verb"], "frames": []}\n')
-    assert [(e.predicate, e.tags) for e in found] == [
-        (1, ("B-ARG0", "B-V", "B-ARG4")),
-        (2, ("O", "O", "B-V")),
-    ]
-    assert found[0].columns == {"pos": ("PRP", "VBD", "NN")}
 
 
 # Pairs and relations.

@@ -135,7 +135,7 @@ class Int8Product:
         """The product with each row's largest value taken for 1, and these values: (b, 1)."""
         largest = x.abs().amax(dim=1, keepdim=True).clamp_min_(TINY)
         levels = (x * (INT8_LEVELS / largest)).round_().to(torch.int8)
-        # INT8_ZERO more, in bits: torch makes numbers without a sign seven times as slowly.
+        # INT8_ZERO more, in bits: torch turns floats into numbers without a sign one by one.
         levels = levels.view(torch.uint8).bitwise_xor_(INT8_ZERO)
         product: Tensor = self._multiply(
             levels,
