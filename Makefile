@@ -68,7 +68,7 @@ page-test: $(VENV)/.dev page/node_modules/.package-lock.json  ## use the page in
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
 	command -v chromium || { apt-get update --quiet && apt-get install --yes --no-install-recommends \
 		chromium fonts-dejavu-core fonts-wqy-microhei; }
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/web/test_page_files.py tests/web/test_page_browser.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/server/test_page_files.py tests/server/test_page_browser.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build site page/node_modules

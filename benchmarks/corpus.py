@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from machine import report
 
-from elmokit.text.corpus import read_texts
+from elmokit.text.readers import read_texts
 
 FACTOR = 10
 WORDS = 3_000_000
@@ -32,7 +32,7 @@ LARGE_TOKENS, LARGE_TYPES = 100_000_000, 1_500_000
 
 PREPARE = """
 import json, resource, sys, time
-from elmokit.text.prepare import prepare_corpus
+from elmokit.corpus.prepare import prepare_corpus
 
 def usage(who):
     used = resource.getrusage(who)

@@ -24,7 +24,7 @@ import resource, sys
 import elmokit
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import published_shape
-from elmokit.model.initial import random_model
+from elmokit.model.init import random_model
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
@@ -42,7 +42,7 @@ print(before, peak(), vectors.nbytes / 2**20)
 LINES = """
 import resource, sys
 import elmokit
-from elmokit.vectors.writers import open_writer
+from elmokit.encode.writers import open_writer
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from machine import RESULTS
 
-from elmokit.whole_file import whole_file
+from elmokit.files import whole_file
 
 HEADING = "## What it is worth"
 RESULT_TITLES = {

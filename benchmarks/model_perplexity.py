@@ -36,9 +36,9 @@ from machine import report
 from model_senses import LISTS, language_of
 
 import elmokit
-from elmokit.text.documents import read_documents
+from elmokit.corpus.documents import read_documents
 from elmokit.text.sentences import split_sentences
-from elmokit.vectors.perplexity import Perplexity, perplexity
+from elmokit.lm.perplexity import Perplexity, perplexity
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = next(

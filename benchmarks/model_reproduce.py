@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 from machine import report
 
-from elmokit.model.initial import random_model
-from elmokit.text.shards import TokenCorpus
+from elmokit.model.init import random_model
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.distributed import Team
 from elmokit.training.model_sizes import model_config, unicode_symbols
-from elmokit.training.pretraining import Pretraining
+from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import PRESETS, PretrainConfig, settings_for
 
 

@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 import elmokit
 from elmokit.probes.sources import random_weights
 from elmokit.text.sentences import split_sentences
-from elmokit.vectors.similarity import cosine
+from elmokit.encode.similarity import cosine
 
 if TYPE_CHECKING:
-    from elmokit.vectors.elmo import Sentence
+    from elmokit.encode.elmo import Sentence
 
 LISTS = Path(__file__).resolve().parents[1] / "tests" / "data"
 GAP = "____"

@@ -19,7 +19,7 @@ from model_perplexity import measure
 from model_senses import language_of, running_text
 
 import elmokit
-from elmokit.vectors.similarity import cosine
+from elmokit.encode.similarity import cosine
 
 STORAGES = ("float32", "int8", "compact")
 

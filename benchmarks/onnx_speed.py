@@ -23,10 +23,10 @@ from machine import report
 
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import published_shape
-from elmokit.model.initial import random_model
-from elmokit.plugins.onnx_elmo import OnnxElmo
-from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.loading import load
+from elmokit.model.init import random_model
+from elmokit.integrations.onnx import OnnxElmo
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.loading import load
 
 SHAPES = ("small", "medium", "original")
 BATCHES = (1, 8, 32)

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from machine import report
 
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.display import read_log
 from elmokit.training.pretrain import LOG_FILE, RUN_FOLDER, pretrain
 from elmokit.training.settings import settings_for

@@ -27,11 +27,11 @@ from machine import report
 from elmokit.bench.ceiling import Ceiling
 from elmokit.bench.flops import training_token
 from elmokit.config import ModelConfig
-from elmokit.model.initial import random_model
-from elmokit.text.shards import TokenCorpus
+from elmokit.model.init import random_model
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.distributed import Team
 from elmokit.training.model_sizes import model_config
-from elmokit.training.pretraining import Pretraining
+from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import PRESETS, PretrainConfig
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 from machine import report
 
-from elmokit.text.corpus import read_texts
+from elmokit.text.readers import read_texts
 from elmokit.text.sentences import split_sentences
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +35,7 @@ PIECE_LINES = 500
 WITH_RAY = """
 import logging, sys
 import ray
-from elmokit.plugins.ray.encode import encode_files
+from elmokit.ray.encode import encode_files
 cores, text, out, lines = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 ray.init(address="local", num_cpus=cores, include_dashboard=False, log_to_driver=False,
          logging_level=logging.ERROR)

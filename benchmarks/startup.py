@@ -20,7 +20,7 @@ RUNS = 5
 LOAD = """
 import sys, time
 import elmokit, torch
-import elmokit.vectors.loading
+import elmokit.encode.loading
 start = time.perf_counter()
 elmokit.load(sys.argv[1])
 print(time.perf_counter() - start)
@@ -41,11 +41,11 @@ from pathlib import Path
 from elmokit.checkpoints import native
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import published_shape
-from elmokit.model.initial import random_model
+from elmokit.model.init import random_model
 config = published_shape(sys.argv[1])
 weights = random_model(config, seed=0).state_dict()
 native.write(Checkpoint(config, weights, "elmokit", ""), Path(sys.argv[2]))
-from elmokit.vectors.loading import load
+from elmokit.encode.loading import load
 load(sys.argv[2]).export(Path(sys.argv[2]) / "hdf5" / "weights.hdf5")
 """
 

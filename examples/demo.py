@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 import elmokit
 from elmokit.checkpoints.sources import embedded_models
-from elmokit.vectors.similarity import cosine
-from elmokit.vectors.writers import open_writer
+from elmokit.encode.similarity import cosine
+from elmokit.encode.writers import open_writer
 
 ENGLISH = {
     "bank": {

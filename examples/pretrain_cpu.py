@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 import elmokit
-from elmokit.text.prepare import CorpusConfig
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.prepare import CorpusConfig
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.settings import settings_for
-from elmokit.vectors.perplexity import perplexity
+from elmokit.lm.perplexity import perplexity
 
 HELD_OUT = 0.03
 """Share of the documents; of so little text the usual hundredth would be too few."""

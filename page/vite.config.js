@@ -21,7 +21,7 @@ export default {
   root,
   base: "./",
   build: {
-    outDir: "../src/elmokit/web/page",
+    outDir: "../src/elmokit/server/page",
     emptyOutDir: true,
     target: "es2022",
     modulePreload: { polyfill: false },

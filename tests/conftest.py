@@ -75,4 +75,4 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("elmokit.training.pretrain.loop_config", plan)
     monkeypatch.setattr("elmokit.training.adapt.loop_config", plan)
-    monkeypatch.setattr("elmokit.text.prepare.default_workers", lambda: 1)
+    monkeypatch.setattr("elmokit.corpus.prepare.default_workers", lambda: 1)

@@ -41,17 +41,17 @@ PAGES = (
 )
 TESTED_ELSEWHERE = {
     "cli.md": "tests/cli/test_cli_main.py",
-    "corpus.md": "tests/text/test_prepare.py",
-    "huggingface.md": "tests/plugins/test_hf_elmo.py",
+    "corpus.md": "tests/corpus/test_prepare.py",
+    "huggingface.md": "tests/integrations/test_hf_elmo.py",
     "language-model.md": "tests/cli/test_language_model.py",
     "probes.md": "tests/probes/test_probes_page.py",
-    "ray.md": "tests/plugins/test_ray_encode.py",
-    "server.md": "tests/web/test_server_page.py",
-    "scikit-learn.md": "tests/plugins/test_sklearn_elmo.py",
-    "spacy.md": "tests/plugins/test_spacy_elmo.py",
+    "ray.md": "tests/ray/test_ray_encode.py",
+    "server.md": "tests/server/test_server_page.py",
+    "scikit-learn.md": "tests/integrations/test_sklearn_elmo.py",
+    "spacy.md": "tests/integrations/test_spacy_elmo.py",
     "task-formats.md": "tests/tasks/test_readers_page.py",
     "tasks.md": "tests/tasks/test_tasks_page.py",
-    "vector-files.md": "tests/vectors/test_writers.py",
+    "vector-files.md": "tests/encode/test_writers.py",
 }
 TRANSLATED = {
     "README.zh-CN.md": "README.md",

@@ -202,7 +202,7 @@ def ask_robustness(model: Any, data: Data, sizes: Sizes) -> Answer:
 
 def ask_perplexity(model: Any, data: Data, sizes: Sizes) -> Answer:
     from elmokit.probes.sources import ElmoLayers
-    from elmokit.vectors.perplexity import perplexity
+    from elmokit.lm.perplexity import perplexity
 
     if not isinstance(model, ElmoLayers) or model.elmo.config.softmax is None:
         return {}

@@ -22,9 +22,9 @@ import torch
 from machine import report
 from torch import Tensor, nn
 
-from elmokit.kernels import Clips, LstmState, LstmWeights
-from elmokit.kernels.stacked import StackedWeights, run_stacked
-from elmokit.kernels.window import WindowState, WindowWeights, run_window
+from elmokit.engines import Clips, LstmState, LstmWeights
+from elmokit.engines.stacked import StackedWeights, run_stacked
+from elmokit.engines.train import WindowState, WindowWeights, run_window
 
 ROUNDS = 7
 NO_CLIPS = Clips(None, None)

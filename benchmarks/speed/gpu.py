@@ -10,7 +10,7 @@ small-gpu  the same within 12 GiB: fewer rows at a time, gradients added up
 inference  vectors of real sentences, all layers and their mean, in every precision
 curves     the loss of the fast path and of the reference path, two seeds each. The reference
            path has no Triton, no recorded graphs, float32 throughout, and the LSTM is the plain
-           loop `elmokit.kernels.run_lstm`, step by step, with autograd's gradients.
+           loop `elmokit.engines.run_lstm`, step by step, with autograd's gradients.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def prepared(texts: list[str], folder: Path) -> Path:
     """A corpus folder; made from text files where none is given."""
     if len(texts) == 1 and Path(texts[0]).is_dir():
         return Path(texts[0])
-    from elmokit.text.prepare import prepare_corpus
+    from elmokit.corpus.prepare import prepare_corpus
 
     prepare_corpus(texts, folder / "corpus")
     return folder / "corpus"
@@ -153,7 +153,7 @@ def measure_inference(options: argparse.Namespace) -> dict[str, Any]:
     from elmokit.bench.ceiling import Ceiling
     from elmokit.bench.flops import work
     from elmokit.checkpoints.checkpoint import Checkpoint
-    from elmokit.model.initial import random_model
+    from elmokit.model.init import random_model
     from elmokit.training.settings import PRESETS
 
     precision = options.child.partition(":")[2]
@@ -203,7 +203,7 @@ def measure_inference(options: argparse.Namespace) -> dict[str, Any]:
 
 def _sentences(folder: Path, count: int) -> Iterator[list[str]]:
     """The first sentences of a prepared corpus, as words."""
-    from elmokit.text.shards import TokenCorpus
+    from elmokit.corpus.shards import TokenCorpus
 
     corpus = TokenCorpus(folder)
     split = corpus.split("train")
@@ -280,10 +280,11 @@ def _take_reference() -> None:
     import torch
     from torch import Tensor
 
-    from elmokit.kernels import Clips, LstmState, LstmWeights, run_lstm
-    from elmokit.kernels.window import WindowState, WindowWeights
-    from elmokit.training import pretraining, window_model
-    from elmokit.training.recording import Recorder
+    from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
+    from elmokit.engines.train import WindowState, WindowWeights
+    from elmokit.training import window_model
+    from elmokit.training import trainer
+    from elmokit.training.cuda_graphs import Recorder
 
     def run_window(
         x: Tensor,
@@ -312,7 +313,7 @@ def _take_reference() -> None:
         return Recorder(function, device, active=False)
 
     window_model.run_window = run_window
-    pretraining.Recorder = no_recording
+    trainer.Recorder = no_recording
 
 
 def show_curves(options: argparse.Namespace) -> tuple[Any, str]:

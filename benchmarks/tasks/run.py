@@ -38,7 +38,7 @@ from elmokit.tasks import fit, read_examples
 from elmokit.tasks.fitting import task_settings
 from elmokit.tasks.inputs.references import StaticVectors, as_layers
 from elmokit.tasks.inputs.source import LayerSource
-from elmokit.whole_file import whole_file
+from elmokit.files import whole_file
 
 CELLS = FOLDER.parent / "task-cells.json"
 RUNS = FOLDER.parent / "task-runs"

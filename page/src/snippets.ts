@@ -6,7 +6,7 @@ export interface Request {
   readonly body: Record<string, unknown>;
 }
 
-/** Arguments that `elmokit.web.client.Client` takes by place; the others are named. */
+/** Arguments that `elmokit.server.client.Client` takes by place; the others are named. */
 const POSITIONAL: Record<string, readonly string[]> = {
   "v1/encode": ["sentences"],
   "v1/inspect": ["sentence"],
@@ -30,7 +30,7 @@ export function asPython(request: Request, address: string, withToken: boolean):
   const last =
     method === "encode" ? "print([vectors.shape for vectors in answer])" : "print(answer)";
   return [
-    "from elmokit.web.client import Client",
+    "from elmokit.server.client import Client",
     "",
     `with Client(${settings.join(", ")}) as client:`,
     `    answer = client.${method}(${call.join(", ")})`,

@@ -38,7 +38,7 @@ describe("snippets", () => {
 
   it("write Python", () => {
     expect(asPython(request, "http://h", false)).toBe(
-      'from elmokit.web.client import Client\n\nwith Client("http://h", model="m") as client:\n' +
+      'from elmokit.server.client import Client\n\nwith Client("http://h", model="m") as client:\n' +
         '    answer = client.encode(["it\'s"], layers=[0.5])\n' +
         "print([vectors.shape for vectors in answer])\n",
     );

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "load": "elmokit.vectors.loading",
-    "Elmo": "elmokit.vectors.elmo",
-    "ElmoEmbedding": "elmokit.vectors.embedding",
+    "load": "elmokit.encode.loading",
+    "Elmo": "elmokit.encode.elmo",
+    "ElmoEmbedding": "elmokit.encode.embedding",
     "ScalarMix": "elmokit.model.scalar_mix",
-    "WordVectors": "elmokit.vectors.static_vectors",
-    "OnnxElmo": "elmokit.plugins.onnx_elmo",
+    "WordVectors": "elmokit.word_vectors.table",
+    "OnnxElmo": "elmokit.integrations.onnx",
     "pretrain": "elmokit.training.pretrain",
     "adapt": "elmokit.training.adapt",
     "AdaptConfig": "elmokit.training.adapt",
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from elmokit.config import ModelConfig
     from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
     from elmokit.model.scalar_mix import ScalarMix
-    from elmokit.plugins.onnx_elmo import OnnxElmo
+    from elmokit.integrations.onnx import OnnxElmo
     from elmokit.training.adapt import AdaptConfig, adapt
     from elmokit.training.pretrain import pretrain
     from elmokit.training.settings import PretrainConfig
-    from elmokit.vectors.elmo import Elmo
-    from elmokit.vectors.embedding import ElmoEmbedding
-    from elmokit.vectors.loading import load
-    from elmokit.vectors.static_vectors import WordVectors
+    from elmokit.encode.elmo import Elmo
+    from elmokit.encode.embedding import ElmoEmbedding
+    from elmokit.encode.loading import load
+    from elmokit.word_vectors.table import WordVectors
 
 __all__ = [
     "AdaptConfig",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import elmokit
-from elmokit.vectors.elmo import Elmo
+from elmokit.encode.elmo import Elmo
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SENTENCE_MARKERS = {"<S>", "</S>"}

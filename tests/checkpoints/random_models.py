@@ -13,7 +13,7 @@ from elmokit.config import (
     TextConfig,
     WordConfig,
 )
-from elmokit.model.initial import random_model
+from elmokit.model.init import random_model
 from elmokit.text.vocab import Vocabulary
 
 # Separators that line readers trip over, spaces of all kinds, and characters of up to four bytes.

@@ -16,8 +16,8 @@ import elmokit
 from elmokit.checkpoints import int4_rows, int8_rows, native
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.similarity import cosine
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.similarity import cosine
 
 SENTENCES = ["the bank of the river", "she works in a bank in London", "苹果 很 甜 。"]
 
@@ -171,7 +171,7 @@ def assert_near(ours: Checkpoint, theirs: Checkpoint) -> None:
 
 def test_compact_model_has_the_vectors_of_int8_and_a_rounder_softmax(tmp_path):
     from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, SoftmaxConfig
-    from elmokit.model.initial import random_model
+    from elmokit.model.init import random_model
 
     config = ModelConfig(
         characters=CharacterConfig(filters=((1, 32), (2, 64)), highways=1),

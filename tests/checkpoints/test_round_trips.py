@@ -42,7 +42,7 @@ from elmokit.config import (
 )
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.text.vocab import Vocabulary
-from elmokit.vectors.elmo import Elmo
+from elmokit.encode.elmo import Elmo
 
 SENTENCES = [["a", "東京", "x" * 70, "<S>"], ["\u2028", "<bos>", "😀"], ["one"]]
 HDF5_CAN_HOLD = [*HDF5, *TF_CHECKPOINTS, *TF_HUB]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.shards import TokenCorpus
 
 Run = Callable[..., Any]
 

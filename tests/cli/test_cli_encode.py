@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import elmokit
 from elmokit.cli.encode import encode
-from elmokit.vectors import elmo as elmo_module
+from elmokit.encode import elmo as elmo_module
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

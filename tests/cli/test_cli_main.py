@@ -66,8 +66,8 @@ IN_DOCS = dict(
 NOT_RUN = {
     "torchrun": "starts processes; see tests/training/test_distributed.py",
     "--ray-workers": "needs Ray",
-    "--engine ray": "needs Ray; see tests/plugins/test_ray_encode.py",
-    "elmokit bench": "measures; see tests/bench/test_side_by_side.py",
+    "--engine ray": "needs Ray; see tests/ray/test_ray_encode.py",
+    "elmokit bench": "measures; see tests/benchmarks/test_side_by_side.py",
     "--words": "needs a softmax; see tests/cli/test_cli_convert.py",
 }
 TRAINING = ("elmokit pretrain ", "elmokit adapt ")

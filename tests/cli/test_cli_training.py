@@ -10,7 +10,7 @@ import pytest
 
 import elmokit
 from elmokit.cli import main
-from elmokit.training.pretraining import Pretraining
+from elmokit.training.trainer import Pretraining
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from small_runs import structured_text

@@ -16,10 +16,10 @@ from elmokit.cli import main
 from elmokit.cli import perplexity as perplexity_verb
 from elmokit.cli import score as score_verb
 from elmokit.cli import substitutes as substitutes_verb
-from elmokit.vectors.generation import generate
-from elmokit.vectors.perplexity import perplexity
-from elmokit.vectors.scoring import score
-from elmokit.vectors.substitutes import substitutes
+from elmokit.lm.generation import generate
+from elmokit.lm.perplexity import perplexity
+from elmokit.lm.scoring import score
+from elmokit.lm.substitutes import substitutes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 STANDARD = GOLDEN / "tf-checkpoint" / "standard"

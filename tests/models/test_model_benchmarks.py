@@ -27,10 +27,10 @@ from model_senses import (
 from model_speed import compare, published_small
 
 import elmokit
-from elmokit.text.prepare import CorpusConfig, prepare_corpus
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.settings import settings_for
-from elmokit.vectors.similarity import cosine
+from elmokit.encode.similarity import cosine
 
 ROOT = Path(__file__).parents[2]
 TINY_RUN = (

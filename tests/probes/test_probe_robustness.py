@@ -11,7 +11,7 @@ from layer_fakes import MadeLayers, by_neighbour, by_word, word_vector
 import elmokit
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import robustness
-from elmokit.probes.noise import CHANGES
+from elmokit.probes.robustness import CHANGES
 
 RNG = np.random.default_rng(0)
 SYLLABLES = [a + b for a in "bdfgklmnprst" for b in "aeiou"]

@@ -24,7 +24,7 @@ from elmokit.tasks.report import label_table
 from elmokit.tasks.tag_schemes import illegal_place
 from elmokit.tasks.work import epoch_batches
 from elmokit.training.display import read_log
-from elmokit.training.snapshots import latest_snapshot
+from elmokit.training.checkpoint import latest_snapshot
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

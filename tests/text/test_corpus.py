@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import DataError, MissingExtraError
-from elmokit.text.corpus import read_texts
+from elmokit.text.readers import read_texts
 
 zstandard = pytest.importorskip("zstandard")
 pyarrow = pytest.importorskip("pyarrow")

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from small_runs import SMALL, WORD_INPUT, changed, make_work
 
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training import loop
 from elmokit.training.display import Display
 from elmokit.training.distributed import Team, join_team

@@ -13,7 +13,7 @@ from pathlib import Path
 from small_runs import SMALL, changed
 
 from elmokit.training import pretrain as module
-from elmokit.training.pretraining import Pretraining
+from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import PretrainConfig
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, TextConfig, WordConfig
-from elmokit.model.initial import random_model
-from elmokit.text.prepare import CorpusConfig, prepare_corpus
-from elmokit.text.shards import TokenCorpus
+from elmokit.model.init import random_model
+from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.display import Display
 from elmokit.training.distributed import Team
 from elmokit.training.loop import LoopConfig, Outcome, train
 from elmokit.training.model_sizes import model_config, unicode_symbols
-from elmokit.training.pretraining import Pretraining
+from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import (
     DataConfig,
     LossConfig,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from small_runs import SMALL, WORD_INPUT, changed, make_corpus, make_work
 
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.batches import Batch, BatchMaker, read_ahead
 from elmokit.training.sampling import LogUniformSampler
-from elmokit.training.streams import BEGIN, END, UNKNOWN, SentenceStreams, Window
+from elmokit.training.data import BEGIN, END, UNKNOWN, SentenceStreams, Window
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import torch
 from small_runs import SMALL, changed, make_corpus
 from test_window_engine import Case
 
-from elmokit.kernels.window import WindowState
+from elmokit.engines.train import WindowState
 from elmokit.training.pretrain import pretrain
-from elmokit.training.snapshots import latest_snapshot
+from elmokit.training.checkpoint import latest_snapshot
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -77,7 +77,7 @@ def relative(found: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def test_fused_filters_are_the_convolutions_maxima():
-    from elmokit.kernels.filters_triton import filter_maxima
+    from elmokit.engines.triton.char_cnn import filter_maxima
 
     random = torch.Generator().manual_seed(0)
     ids = torch.randint(0, 30, (200, 20), generator=random)
@@ -134,7 +134,7 @@ def test_the_fused_loss_is_the_plain_one():
 
 
 def test_rows_are_taken_and_their_gradients_summed_in_one_order():
-    from elmokit.kernels.take_rows import take_rows
+    from elmokit.engines.take_rows import take_rows
 
     random = torch.Generator().manual_seed(2)
     table = torch.randn(50, 70, generator=random)
@@ -154,7 +154,7 @@ def test_rows_are_taken_and_their_gradients_summed_in_one_order():
 
 @pytest.mark.parametrize("shape", [(40, 600), (40,)])
 def test_rows_learn_on_a_gpu_as_on_a_processor(shape):
-    from elmokit.training.optimisers import RowOptimiser
+    from elmokit.training.optim import RowOptimiser
     from elmokit.training.settings import OptimiserConfig
 
     random = torch.Generator().manual_seed(3)
@@ -178,7 +178,7 @@ def test_a_recorded_step_is_the_plain_one(tmp_path, monkeypatch):
     config = changed(SMALL, run={"precision": "bfloat16", "dropout": 0.2})
     weights = []
     for most in (0, 12):
-        monkeypatch.setattr("elmokit.training.recording._MOST_RECORDINGS", most)
+        monkeypatch.setattr("elmokit.training.cuda_graphs._MOST_RECORDINGS", most)
         work = make_work(config, corpus, tmp_path, team=Team(0, 1, torch.device("cuda")))
         for number in range(12):
             work.step(number)
@@ -193,8 +193,8 @@ def test_a_recorded_step_is_the_plain_one(tmp_path, monkeypatch):
 def test_vectors_on_a_gpu_are_those_of_a_processor(precision):
     from elmokit.checkpoints.checkpoint import Checkpoint
     from elmokit.config import published_shape
-    from elmokit.model.initial import random_model
-    from elmokit.vectors.elmo import Elmo
+    from elmokit.model.init import random_model
+    from elmokit.encode.elmo import Elmo
 
     config = published_shape("small")
     weights = random_model(config, seed=0).state_dict()

@@ -14,7 +14,7 @@ from joint_run import JOBS, do_job, losses
 from small_runs import alone, make_corpus, make_work
 
 from elmokit.errors import ConfigError
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.distributed import Team
 
 SCRIPT = Path(__file__).parent / "joint_run.py"

@@ -14,8 +14,8 @@ from types import ModuleType
 import pytest
 from small_runs import structured_text
 
-from elmokit.text.prepare import CorpusConfig, prepare_corpus
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
+from elmokit.corpus.shards import TokenCorpus
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "pretrain_cpu.py"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from small_runs import LINES, SMALL, WORD_INPUT, changed, make_corpus, make_work
 from torch.autograd import gradcheck
 
-from elmokit.text.prepare import prepare_corpus
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.prepare import prepare_corpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training import losses
 from elmokit.training.losses import full_loss, log_normaliser, sampled_loss
 

@@ -14,12 +14,12 @@ from small_runs import LINES, SMALL, WORD_INPUT, changed, make_work, structured_
 import elmokit
 from elmokit.config import CharacterConfig, LstmConfig, dumps_toml, loads_toml
 from elmokit.errors import ConfigError, DataError
-from elmokit.text.prepare import CorpusConfig, prepare_corpus
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.pretrain import pretrain
 from elmokit.training.settings import PRESETS, PretrainConfig, settings_for
-from elmokit.vectors.perplexity import perplexity
-from elmokit.vectors.scoring import score
+from elmokit.lm.perplexity import perplexity
+from elmokit.lm.scoring import score
 
 TRAIN = Path(__file__).parent.parent / "golden" / "bilm-tf" / "train"
 

@@ -22,13 +22,13 @@ from small_runs import SMALL, WORD_INPUT, alone, changed, log_entries, make_corp
 
 import elmokit
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.display import Display
 from elmokit.training.loop import DivergenceError, LoopConfig, Outcome, train
 from elmokit.training.pretrain import pretrain
-from elmokit.training.pretraining import Pretraining
+from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import PretrainConfig
-from elmokit.training.snapshots import Snapshot, latest_snapshot, save_snapshot
+from elmokit.training.checkpoint import Snapshot, latest_snapshot, save_snapshot
 
 
 @pytest.fixture(scope="module")

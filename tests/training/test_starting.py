@@ -12,11 +12,11 @@ from small_runs import LINES, SMALL, changed, make_corpus, structured_text
 
 import elmokit
 from elmokit.errors import ConfigError, DataError
-from elmokit.text.prepare import CorpusConfig, prepare_corpus
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.pretrain import pretrain
 from elmokit.training.settings import DataConfig, PretrainConfig, RunConfig
-from elmokit.training.snapshots import latest_snapshot
+from elmokit.training.checkpoint import latest_snapshot
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ONE_DOCUMENT = replace(LINES, documents="blank")
@@ -51,7 +51,7 @@ def settings_file(folder: Path) -> Path:
 KILLED_BEFORE_THE_SECOND_PREPARATION = """
 import os, signal, sys
 from elmokit.config import loads_toml
-from elmokit.text.prepare import CorpusConfig
+from elmokit.corpus.prepare import CorpusConfig
 from elmokit.training import pretrain as module
 from elmokit.training.settings import PretrainConfig
 

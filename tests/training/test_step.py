@@ -11,23 +11,23 @@ from small_runs import SMALL, WORD_INPUT, alone, changed, make_corpus, make_work
 from torch import nn
 
 from elmokit.config import LstmConfig
-from elmokit.kernels import Clips
-from elmokit.kernels.window import run_window
-from elmokit.model.initial import random_model
-from elmokit.text.shards import TokenCorpus
+from elmokit.engines import Clips
+from elmokit.engines.train import run_window
+from elmokit.model.init import random_model
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.batches import Batch
 from elmokit.training.heads import UsedRows
 from elmokit.training.model_sizes import model_config
-from elmokit.training.optimisers import (
+from elmokit.training.optim import (
     RowOptimiser,
     clip_gradients,
     dense_optimiser,
     learning_rate,
     merge_rows,
 )
-from elmokit.training.pretraining import Pretraining
+from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import OptimiserConfig
-from elmokit.training.streams import SentenceStreams
+from elmokit.training.data import SentenceStreams
 from elmokit.training.window_model import _weights, blank_states, run_windows
 
 FULL_MODEL = {

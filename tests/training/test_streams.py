@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.training.streams import BEGIN, END, SentenceStreams, Window
+from elmokit.training.data import BEGIN, END, SentenceStreams, Window
 
 PARTS = ("forward", "forward_targets", "backward", "backward_targets")
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmokit.kernels import Clips, LstmState, LstmWeights, run_lstm
-from elmokit.kernels.window import WindowState, WindowWeights, run_window
+from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
+from elmokit.engines.train import WindowState, WindowWeights, run_window
 
 shapes = st.fixed_dictionaries(
     {

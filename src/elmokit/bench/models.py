@@ -29,7 +29,7 @@ def prepare_model(
     """
     import elmokit
     from elmokit.checkpoints.checkpoint import Checkpoint
-    from elmokit.model.initial import random_model
+    from elmokit.model.init import random_model
 
     weights = folder / "hdf5" / "weights.hdf5"
     if model is None:

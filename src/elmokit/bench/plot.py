@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ConfigError, MissingExtraError
-from elmokit.whole_file import final_place, whole_file
+from elmokit.files import final_place, whole_file
 
 ENDINGS = (".png", ".pdf", ".svg")
 HATCHES = ("", "//", "..", "xx", "--", "oo")

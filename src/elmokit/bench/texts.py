@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from elmokit.errors import DataError
-from elmokit.text.corpus import read_texts
+from elmokit.text.readers import read_texts
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokens import get_tokenizer
 

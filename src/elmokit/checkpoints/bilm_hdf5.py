@@ -16,7 +16,7 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.json_files import read_json
 from elmokit.errors import CheckpointError
 from elmokit.text.vocab import Vocabulary, read_vocabulary
-from elmokit.whole_file import create_hdf5, whole_file
+from elmokit.files import create_hdf5, whole_file
 
 if TYPE_CHECKING:
     import h5py

@@ -38,7 +38,7 @@ from elmokit.checkpoints.onnx_graph import (
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, to_dict
 from elmokit.model.bilm import build
 from elmokit.text.inputs import InputBuilder
-from elmokit.whole_file import final_place, temporary_beside, whole_file
+from elmokit.files import final_place, temporary_beside, whole_file
 
 LARGEST_FILE = 2_000_000_000
 """Bytes of weights in one file; protobuf ends at 2 GiB. Larger ones lie beside it."""

@@ -1,4 +1,4 @@
-"""Folders that `elmokit.plugins.hf` wrote for Hugging Face's `transformers`, read without it.
+"""Folders that `elmokit.integrations.hf` wrote for Hugging Face's `transformers`, read without it.
 
 | file | holds |
 |---|---|

@@ -60,7 +60,7 @@ def adapt(  # noqa: D417 - options that verbs share bring their own help
     import json
 
     import elmokit
-    from elmokit.text.prepare import CorpusConfig
+    from elmokit.corpus.prepare import CorpusConfig
     from elmokit.training.adapt import AdaptConfig
     from elmokit.training.adapt import adapt as train
     from elmokit.training.settings import changed

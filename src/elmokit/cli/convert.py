@@ -12,7 +12,7 @@ from elmokit.cli.options import Flag, OptionsFile, VocabularyFile, readable_size
 from elmokit.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
-    from elmokit.vectors.elmo import Elmo
+    from elmokit.encode.elmo import Elmo
 
 EXAMPLES = (
     "elmokit convert elmo_weights.hdf5 my-model",

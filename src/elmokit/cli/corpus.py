@@ -15,7 +15,7 @@ from cyclopts import App, Parameter, validators
 from elmokit.cli.options import AtLeastOne, Field, Flag, Json
 
 if TYPE_CHECKING:
-    from elmokit.text.corpus_stats import CorpusStats
+    from elmokit.corpus.stats import CorpusStats
 
 PREPARE_EXAMPLES = (
     "elmokit corpus prepare news.txt.gz more.jsonl -o corpus",
@@ -88,8 +88,8 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
     """
     from tqdm.auto import tqdm
 
-    from elmokit.text.cleaning import CleaningConfig, read_stop_words
-    from elmokit.text.prepare import CorpusConfig, prepare_corpus
+    from elmokit.corpus.cleaning import CleaningConfig, read_stop_words
+    from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 
     settings = CorpusConfig(
         tokenizer=tokenizer,
@@ -145,8 +145,8 @@ def vocab(
         size: At most this many lines, the three special words included.
         min_count: Only words that occur this often.
     """
-    from elmokit.text.shards import TokenCorpus
-    from elmokit.whole_file import whole_file
+    from elmokit.corpus.shards import TokenCorpus
+    from elmokit.files import whole_file
 
     words = TokenCorpus(folder).vocabulary(size, min_count)
     with (
@@ -173,8 +173,8 @@ def stats(  # noqa: D417 - options that verbs share bring their own help
         vocab_size: Vocabulary sizes to look at, the three special words included.
         plot: Draw word counts and sentence lengths: .png, .svg or .pdf.
     """
-    from elmokit.text.corpus_stats import corpus_stats, plot_corpus
-    from elmokit.text.shards import TokenCorpus
+    from elmokit.corpus.stats import corpus_stats, plot_corpus
+    from elmokit.corpus.shards import TokenCorpus
 
     opened = TokenCorpus(folder)
     found = corpus_stats(opened, vocab_size or ())

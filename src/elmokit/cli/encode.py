@@ -26,10 +26,10 @@ from elmokit.cli.options import (
     parse_layers,
 )
 from elmokit.errors import ConfigError
-from elmokit.whole_file import final_place
+from elmokit.files import final_place
 
 if TYPE_CHECKING:
-    from elmokit.vectors.encoding import Counts
+    from elmokit.encode.encoding import Counts
 
 EXAMPLES = (
     "elmokit encode corpus.txt -o vectors.h5 --model elmo_weights.hdf5 --layers all",
@@ -97,9 +97,9 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         piece_lines: With --engine ray: lines of one output file; 2000 when left out.
     """
     from elmokit.checkpoints.sources import DEFAULT_MODEL
-    from elmokit.text.corpus import read_texts
-    from elmokit.vectors.encoding import sentences_of, write_vectors
-    from elmokit.vectors.writers import open_writer
+    from elmokit.text.readers import read_texts
+    from elmokit.encode.encoding import sentences_of, write_vectors
+    from elmokit.encode.writers import open_writer
 
     if tokens and sentences:
         raise UsageError("--sentences splits running text, and with --tokens there is none.")
@@ -183,7 +183,7 @@ def _check_for_ray(output: Path, state: str, device: str, word_cache: Path | Non
 def _encode_with_ray(
     sources: tuple[str, ...], output: Path, *, piece_lines: int | None, **options: Any
 ) -> None:
-    from elmokit.plugins.ray.encode import PIECE_LINES, encode_files
+    from elmokit.ray.encode import PIECE_LINES, encode_files
 
     start = time.perf_counter()
     counts = encode_files(sources, output, piece_lines=piece_lines or PIECE_LINES, **options)

@@ -39,7 +39,7 @@ def generate(  # noqa: D417 - options that verbs share bring their own help
         top_p: Draw from the fewest words that have this much probability together.
         seed: The same seed gives the same text.
     """
-    from elmokit.vectors.generation import generate as write
+    from elmokit.lm.generation import generate as write
 
     elmo = load_predicting(model, loading)
     beginning = elmo.tokenize(prompt)

@@ -11,7 +11,7 @@ from elmokit.cli.options import Json, OptionsFile, VocabularyFile, readable_size
 
 if TYPE_CHECKING:
     from elmokit.config import LstmConfig, ModelConfig
-    from elmokit.vectors.elmo import Elmo
+    from elmokit.encode.elmo import Elmo
 
 EXAMPLES = (
     "elmokit info elmo_weights.hdf5",

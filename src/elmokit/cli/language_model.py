@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from elmokit.cli.options import Device, OptionsFile, Tokenizer, VocabularyFile
 
 if TYPE_CHECKING:
-    from elmokit.vectors.elmo import Elmo
+    from elmokit.encode.elmo import Elmo
 
 PredictingModel = Annotated[
     str,

@@ -10,7 +10,7 @@ from cyclopts import Group, Parameter, validators
 from elmokit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from elmokit.vectors.elmo import Elmo
+    from elmokit.encode.elmo import Elmo
 
 Flag = Parameter(show_default=False)
 _one_of_two = Group(validator=validators.mutually_exclusive)

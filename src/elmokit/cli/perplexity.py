@@ -43,8 +43,8 @@ def perplexity(  # noqa: D417 - options that verbs share bring their own help
     """
     from tqdm.auto import tqdm
 
-    from elmokit.text.corpus import read_texts
-    from elmokit.vectors.perplexity import perplexity as measure
+    from elmokit.text.readers import read_texts
+    from elmokit.lm.perplexity import perplexity as measure
 
     texts = read_texts(text, field=field)
     elmo = load_predicting(model, loading, tokens=tokens)

@@ -96,7 +96,7 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
     if ray_workers and device not in (None, "cpu", "cuda"):
         raise UsageError(f"--device {device}: Ray picks the GPU; give cpu, cuda or nothing")
 
-    from elmokit.text.prepare import CorpusConfig
+    from elmokit.corpus.prepare import CorpusConfig
     from elmokit.training.pretrain import pretrain as train
     from elmokit.training.settings import settings_for
 
@@ -112,7 +112,7 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
         field=field,
     )
     if ray_workers:
-        from elmokit.training.ray_launch import pretrain_with_ray
+        from elmokit.ray.train import pretrain_with_ray
 
         pretrain_with_ray(
             settings,

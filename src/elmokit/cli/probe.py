@@ -186,7 +186,7 @@ def similarity(  # noqa: D417 - options that verbs share bring their own help
         pairs: How many pairs to make from sense-annotated text.
     """
     from elmokit.probes import similarity as ask
-    from elmokit.probes.pairs import POOLINGS
+    from elmokit.probes.similarity import POOLINGS
 
     def run(vectors: LayerVectors) -> Report:
         chosen = pooling or POOLINGS

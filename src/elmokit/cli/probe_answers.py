@@ -60,7 +60,7 @@ def answer(
 
 def check_outputs(plots: Sequence[Path] | None, page: Path | None) -> None:
     """Complain about places that cannot be written to before any work is done."""
-    from elmokit.whole_file import final_place
+    from elmokit.files import final_place
 
     if plots or page is not None:
         from elmokit.probes.plots import check_plot, need_matplotlib
@@ -109,7 +109,7 @@ def print_senses(
     from dataclasses import asdict
 
     from elmokit.probes.inventory import SenseInventory
-    from elmokit.text.corpus import read_texts
+    from elmokit.text.readers import read_texts
 
     senses = SenseInventory.load(inventory)
     texts = read_texts(source, field=field)

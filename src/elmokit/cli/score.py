@@ -16,7 +16,7 @@ from elmokit.cli.options import AtLeastOne, Field, Json, Tokens, UsageError
 from elmokit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from elmokit.vectors.elmo import Elmo
+    from elmokit.encode.elmo import Elmo
 
 EXAMPLES = (
     'elmokit score my-model "the cat sat on the mat ."',
@@ -61,9 +61,9 @@ def score(  # noqa: D417 - options that verbs share bring their own help
         weight: Share of the language model in the ranking, from 0 to 1.
         batch_tokens: The most tokens run together.
     """
-    from elmokit.text.corpus import read_texts
-    from elmokit.vectors.rescoring import read_nbest, rescore
-    from elmokit.whole_file import whole_file
+    from elmokit.text.readers import read_texts
+    from elmokit.lm.rescoring import read_nbest, rescore
+    from elmokit.files import whole_file
 
     if nbest is not None:
         if text is not None:
@@ -104,7 +104,7 @@ def _is_sentence(text: str) -> bool:
 def _print_scores(
     elmo: Elmo, texts: Iterable[str | list[str]], batch_tokens: int, as_json: bool
 ) -> None:
-    from elmokit.vectors.scoring import score_stream
+    from elmokit.lm.scoring import score_stream
 
     scores = score_stream(elmo, texts, batch_tokens=batch_tokens)
     if not as_json:

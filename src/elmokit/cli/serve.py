@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from elmokit.tasks.predictor import Predictor
-    from elmokit.vectors.elmo import Elmo
-    from elmokit.web.settings import Access, Limits
+    from elmokit.encode.elmo import Elmo
+    from elmokit.server.settings import Access, Limits
 
 EXAMPLES = (
     "elmokit serve --model my-model",
@@ -108,12 +108,12 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
         replicas: With --engine ray: processes with models of their own; 1 when left out.
     """
     try:
-        import_module("elmokit.web.app")
-        from elmokit.web.server import open_port, run
+        import_module("elmokit.server.app")
+        from elmokit.server.server import open_port, run
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "web", "elmokit serve") from error
-    from elmokit.web.settings import Access, Limits, is_loopback, read_tokens
-    from elmokit.web.shelf import Shelf, named_sources
+    from elmokit.server.settings import Access, Limits, is_loopback, read_tokens
+    from elmokit.server.registry import Shelf, named_sources
 
     changed = {
         NAMES.get(field.name, field.name): getattr(limits, field.name)
@@ -136,8 +136,8 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
     sources, folders = named_sources(model), named_sources(predictor)
     parts: dict[str, Any] = {"limits": chosen, "access": access, "log_texts": log_texts}
     if engine == "ray":
-        from elmokit.plugins.ray.cluster import everywhere
-        from elmokit.web.ray_serve import serve_until_stopped
+        from elmokit.ray.cluster import everywhere
+        from elmokit.ray.serve import serve_until_stopped
 
         Shelf(*_load(sources, folders, replace(loading, device="cpu")))  # who fails, fails at once
         sources, folders = (
@@ -178,8 +178,8 @@ def build_app(
         access: Who may come in.
         log_texts: Put what clients send into the log.
     """
-    from elmokit.web.app import make_app
-    from elmokit.web.shelf import Shelf
+    from elmokit.server.app import make_app
+    from elmokit.server.registry import Shelf
 
     shelf = Shelf(*_load(sources, folders, loading))
     return make_app(shelf, limits=limits, access=access, log_texts=log_texts)

@@ -25,8 +25,8 @@ from elmokit.cli.options import (
 from elmokit.errors import DataError
 
 if TYPE_CHECKING:
-    from elmokit.vectors.elmo import Elmo
-    from elmokit.vectors.similarity import Use
+    from elmokit.encode.elmo import Elmo
+    from elmokit.encode.similarity import Use
 
 EXAMPLES = (
     'elmokit similar "the bank of the river" "the bank lent money" --word bank',
@@ -91,7 +91,7 @@ def _compare(
     word2: str | None,
     as_json: bool,
 ) -> None:
-    from elmokit.vectors.similarity import compare
+    from elmokit.encode.similarity import compare
 
     first, second = elmo.tokenize(sentence), elmo.tokenize(other)
     for tokens, text in ((first, sentence), (second, other)):
@@ -124,8 +124,8 @@ def _search(
     layers: str,
     as_json: bool,
 ) -> None:
-    from elmokit.text.corpus import read_texts
-    from elmokit.vectors.similarity import nearest_uses
+    from elmokit.text.readers import read_texts
+    from elmokit.encode.similarity import nearest_uses
 
     tokens = elmo.tokenize(sentence)
     position = _find(tokens, word)
@@ -152,7 +152,7 @@ def _search(
 
 
 def _find(tokens: list[str], word: str) -> int:
-    from elmokit.vectors.similarity import occurrences
+    from elmokit.encode.similarity import occurrences
 
     places = occurrences(tokens, word)
     if not places:

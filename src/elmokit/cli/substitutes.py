@@ -40,7 +40,7 @@ def substitutes(  # noqa: D417 - options that verbs share bring their own help
         position: The place instead, counted from 0.
         k: How many words to show.
     """
-    from elmokit.vectors.substitutes import substitutes as find
+    from elmokit.lm.substitutes import substitutes as find
 
     if (word is None) == (position is None):
         raise UsageError("Give --word or --position, one of the two.")

@@ -56,9 +56,9 @@ def table(  # noqa: D417 - options that verbs share bring their own help
         batch_tokens: The most tokens run together.
     """
     from elmokit.errors import DataError
-    from elmokit.text.corpus import read_texts
-    from elmokit.vectors.word_averages import average_words
-    from elmokit.whole_file import final_place
+    from elmokit.text.readers import read_texts
+    from elmokit.word_vectors.averages import average_words
+    from elmokit.files import final_place
 
     if source == "-":
         raise DataError("-: the text is read twice, so it has to be a file")

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from elmokit.config import ModelConfig
 from elmokit.errors import CheckpointError
-from elmokit.kernels.processor import prepare
-from elmokit.kernels.products import Precision
-from elmokit.kernels.side_by_side import side_by_side, two_lanes
-from elmokit.model.bilstm import BiLstm, LayerOutput, LayerState, LstmLayer
+from elmokit.engines.cpu_probe import prepare
+from elmokit.engines.packed_matmul import Precision
+from elmokit.engines.threads import side_by_side, two_lanes
+from elmokit.model.lstm import BiLstm, LayerOutput, LayerState, LstmLayer
 from elmokit.model.packed_linear import PackedLinear
 from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix

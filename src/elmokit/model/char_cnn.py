@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharacterConfig
-from elmokit.kernels.packed_once import infers_on_processor
-from elmokit.kernels.pointwise import TRITON
+from elmokit.engines.packed_once import infers_on_processor
+from elmokit.engines.pointwise import TRITON
 from elmokit.model.packed_linear import PackedLinear
 
 FILTER_WORDS = 64
@@ -89,7 +89,7 @@ class CharacterCnn(nn.Module):
         return torch.cat([filters(characters) for filters in self.filters], dim=1)  # (N, F)
 
     def _fused_maxima(self, ids: Tensor) -> Tensor:
-        from elmokit.kernels.filters_triton import filter_maxima
+        from elmokit.engines.triton.char_cnn import filter_maxima
 
         filters = [f for f in self.filters if isinstance(f, Filter)]
         weights, biases = [f.weight for f in filters], [f.bias for f in filters]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.kernels.packed_once import PackedOnce, infers_on_processor
-from elmokit.kernels.products import Precision, Product, pack
+from elmokit.engines.packed_once import PackedOnce, infers_on_processor
+from elmokit.engines.packed_matmul import Precision, Product, pack
 
 
 class PackedLinear(nn.Module):

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.kernels import Turn, Turns
-from elmokit.kernels.to_device import to_device
+from elmokit.engines import Turn, Turns
+from elmokit.engines.to_device import to_device
 
 __all__ = ["BatchWords", "Packing", "inside", "to_device"]
 

@@ -25,28 +25,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "pos": "elmokit.probes.tagging",
-    "wsd": "elmokit.probes.senses",
+    "pos": "elmokit.probes.pos",
+    "wsd": "elmokit.probes.wsd",
     "SenseInventory": "elmokit.probes.inventory",
-    "similarity": "elmokit.probes.pairs",
-    "polysemy": "elmokit.probes.uses",
-    "change": "elmokit.probes.shifts",
-    "robustness": "elmokit.probes.noise",
-    "layers": "elmokit.probes.mixes",
+    "similarity": "elmokit.probes.similarity",
+    "polysemy": "elmokit.probes.polysemy",
+    "change": "elmokit.probes.change",
+    "robustness": "elmokit.probes.robustness",
+    "layers": "elmokit.probes.layers",
     "LayerVectors": "elmokit.probes.sources",
     "random_weights": "elmokit.probes.sources",
 }
 
 if TYPE_CHECKING:
     from elmokit.probes.inventory import SenseInventory
-    from elmokit.probes.mixes import layers
-    from elmokit.probes.noise import robustness
-    from elmokit.probes.pairs import similarity
-    from elmokit.probes.senses import wsd
-    from elmokit.probes.shifts import change
+    from elmokit.probes.layers import layers
+    from elmokit.probes.robustness import robustness
+    from elmokit.probes.similarity import similarity
+    from elmokit.probes.wsd import wsd
+    from elmokit.probes.change import change
     from elmokit.probes.sources import LayerVectors, random_weights
-    from elmokit.probes.tagging import pos
-    from elmokit.probes.uses import polysemy
+    from elmokit.probes.pos import pos
+    from elmokit.probes.polysemy import polysemy
 
 __all__ = [
     "LayerVectors",

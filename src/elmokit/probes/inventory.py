@@ -30,8 +30,8 @@ from elmokit.probes.sources import (
     with_vectors,
 )
 from elmokit.probes.wordnet import lemma_of
-from elmokit.vectors.elmo import Sentence
-from elmokit.whole_file import whole_file
+from elmokit.encode.elmo import Sentence
+from elmokit.files import whole_file
 
 SAMPLE = ("the", "bank", "of", "the", "river")
 ALIKE = 0.999

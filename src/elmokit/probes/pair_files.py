@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from elmokit.errors import DataError
 from elmokit.probes.sense_files import SenseSentence, read_senses
-from elmokit.text.corpus import numbered_lines
+from elmokit.text.readers import numbered_lines
 
 _OPEN, _CLOSE = "<b>", "</b>"
 _SENTENCE_ENDS = {".", "!", "?"}

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import DataError, MissingExtraError
-from elmokit.probes.mixes import LayersReport
-from elmokit.probes.noise import RobustnessReport
-from elmokit.probes.pairs import SimilarityReport
+from elmokit.probes.layers import LayersReport
+from elmokit.probes.robustness import RobustnessReport
+from elmokit.probes.similarity import SimilarityReport
 from elmokit.probes.report import Report
-from elmokit.probes.senses import SenseReport
-from elmokit.probes.shifts import ChangeReport
-from elmokit.probes.tagging import TagReport
-from elmokit.probes.uses import PolysemyReport, WordMap
-from elmokit.whole_file import whole_file
+from elmokit.probes.wsd import SenseReport
+from elmokit.probes.change import ChangeReport
+from elmokit.probes.pos import TagReport
+from elmokit.probes.polysemy import PolysemyReport, WordMap
+from elmokit.files import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 
 from elmokit.errors import DataError
 from elmokit.probes.wordnet import PARTS_OF_SPEECH, lemma_of
-from elmokit.text.corpus import numbered_lines
+from elmokit.text.readers import numbered_lines
 
 _XML_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|corpus|!DOCTYPE)")
 

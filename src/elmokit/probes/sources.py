@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
-from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.loading import load
-from elmokit.vectors.static_vectors import WordVectors
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.loading import load
+from elmokit.word_vectors.table import WordVectors
 
 if TYPE_CHECKING:
-    from elmokit.vectors.elmo import Sentence
+    from elmokit.encode.elmo import Sentence
 
 Vectors = NDArray[np.float32]
 Tokens = Sequence[str]
@@ -108,7 +108,7 @@ def random_weights(
     elmo: Elmo, seed: int = 0, *, device: str | torch.device | None = None
 ) -> ElmoLayers:
     """A model of the same shape that was never trained: what the shape alone knows."""
-    from elmokit.model.initial import random_model
+    from elmokit.model.init import random_model
 
     checkpoint = elmo.checkpoint().without_softmax()
     model = random_model(checkpoint.config, seed)

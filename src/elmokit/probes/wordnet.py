@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from elmokit.errors import DataError
-from elmokit.text.corpus import numbered_lines
+from elmokit.text.readers import numbered_lines
 
 PARTS_OF_SPEECH = {"NOUN": "1", "VERB": "2", "ADJ": "3", "ADV": "4"}
 _KEY = re.compile(r"(?P<lemma>[^\s%]+)%(?P<pos>[1-5]):\d\d:\d\d:[^\s:]*:\d*")

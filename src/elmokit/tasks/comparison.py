@@ -28,7 +28,7 @@ from elmokit.tasks.heads import get_task
 from elmokit.tasks.inputs.references import Elmos, Static
 from elmokit.tasks.report import REPORT_FILE
 from elmokit.tasks.work import data_hash
-from elmokit.whole_file import whole_file
+from elmokit.files import whole_file
 
 COMPARISON_FILE = "comparison.json"
 STORE_FOLDER = ".elmokit-layers"

@@ -18,7 +18,7 @@ from elmokit.tasks.inputs.layers import MixedLayers
 from elmokit.tasks.inputs.source import Input, LayerSource, TokenBatch
 from elmokit.tasks.inputs.words import CharacterInput, StaticInput, WordInput
 from elmokit.tasks.inputs.written import WrittenText
-from elmokit.vectors.static_vectors import WordVectors
+from elmokit.word_vectors.table import WordVectors
 
 
 class Widths(NamedTuple):

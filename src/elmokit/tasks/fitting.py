@@ -39,8 +39,8 @@ from elmokit.training.display import Display
 from elmokit.training.distributed import Team
 from elmokit.training.loop import train
 from elmokit.training.settings import settings_from
-from elmokit.vectors.devices import check_device
-from elmokit.whole_file import whole_file
+from elmokit.encode.devices import check_device
+from elmokit.files import whole_file
 
 RUN_FOLDER = "training"
 """Inside the predictor's folder: what was asked for, log, snapshots."""

@@ -18,7 +18,7 @@ from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.embedder import Embedder
 from elmokit.tasks.scores import Score
 from elmokit.tasks.task import Batch, Task
-from elmokit.text.batches import run_in_batches
+from elmokit.text.batching import run_in_batches
 
 PREDICT_TOKENS = 4096
 """The most tokens of examples that are answered together."""

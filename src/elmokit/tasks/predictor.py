@@ -46,8 +46,8 @@ from elmokit.tasks.model import TaskModel
 from elmokit.tasks.readers import read_examples
 from elmokit.tasks.scores import Score
 from elmokit.text.tokens import get_tokenizer
-from elmokit.vectors.devices import check_device
-from elmokit.whole_file import whole_file
+from elmokit.encode.devices import check_device
+from elmokit.files import whole_file
 
 FORMAT = "elmokit-predictor"
 FORMAT_VERSION = 1

@@ -31,7 +31,7 @@ from elmokit.tasks.predictor import Predictor
 from elmokit.tasks.work import data_hash
 from elmokit.training.display import duration, read_log
 from elmokit.training.loop import Outcome
-from elmokit.whole_file import whole_file
+from elmokit.files import whole_file
 
 REPORT_FILE = "report.json"
 TEXT_FILE = "report.md"

@@ -15,7 +15,7 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.model import TaskModel
 from elmokit.training.loop import LoopConfig, StepResult
-from elmokit.training.optimisers import (
+from elmokit.training.optim import (
     clip_gradients,
     dense_optimiser,
     lay_out_optimiser,
@@ -23,7 +23,7 @@ from elmokit.training.optimisers import (
     optimiser_tensors,
 )
 from elmokit.training.settings import SEEDS
-from elmokit.training.snapshots import Snapshot
+from elmokit.training.checkpoint import Snapshot
 
 _SORTED_BATCHES = 32
 """Batches among which examples are sorted by length, so that similar ones meet."""

@@ -16,9 +16,9 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import ModelConfig, SoftmaxConfig
 from elmokit.errors import ConfigError
 from elmokit.model.bilm import BiLM, build
-from elmokit.model.initial import random_model
-from elmokit.text.prepare import CorpusConfig
-from elmokit.text.shards import TokenCorpus
+from elmokit.model.init import random_model
+from elmokit.corpus.prepare import CorpusConfig
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.text.vocab import Vocabulary
 from elmokit.training.display import Display
 from elmokit.training.distributed import Team, join_team
@@ -32,7 +32,7 @@ from elmokit.training.pretrain import (
     open_corpus,
     starting,
 )
-from elmokit.training.pretraining import Pretraining, heldout_perplexity
+from elmokit.training.trainer import Pretraining, heldout_perplexity
 from elmokit.training.settings import (
     DataConfig,
     LossConfig,
@@ -40,9 +40,9 @@ from elmokit.training.settings import (
     PretrainConfig,
     RunConfig,
 )
-from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.loading import load
-from elmokit.vectors.perplexity import Perplexity
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.loading import load
+from elmokit.lm.perplexity import Perplexity
 
 SOFTMAX_FOLDER = "softmax"
 """Inside the run's folder: the part of the run in which the new softmax learns alone."""

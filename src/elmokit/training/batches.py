@@ -18,7 +18,7 @@ from elmokit.errors import ConfigError
 from elmokit.text.inputs import InputBuilder, WordInputs
 from elmokit.text.vocab import Vocabulary
 from elmokit.training.sampling import LogUniformSampler
-from elmokit.training.streams import BEGIN, END, SentenceStreams, Window
+from elmokit.training.data import BEGIN, END, SentenceStreams, Window
 
 _FIRST = np.array([BEGIN, END])  # what each direction reads first in a sentence
 _AHEAD = 6

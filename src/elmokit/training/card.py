@@ -11,13 +11,13 @@ import torch
 
 from elmokit import __version__
 from elmokit.config import dumps_toml
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.display import duration, read_log
 from elmokit.training.distributed import Team
 from elmokit.training.loop import Outcome
 from elmokit.training.settings import PretrainConfig
-from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.perplexity import Perplexity
+from elmokit.encode.elmo import Elmo
+from elmokit.lm.perplexity import Perplexity
 
 
 def model_card(

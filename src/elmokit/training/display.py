@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from elmokit.errors import MissingExtraError
-from elmokit.whole_file import whole_file
+from elmokit.files import whole_file
 
 
 class Display:

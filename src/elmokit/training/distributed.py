@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from elmokit.errors import ElmokitError
-from elmokit.vectors.devices import check_device
+from elmokit.encode.devices import check_device
 
 PATIENCE = timedelta(minutes=5)
 """How long processes that work together wait for each other."""

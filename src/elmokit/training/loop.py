@@ -23,7 +23,7 @@ from torch import Tensor
 from elmokit.errors import ElmokitError
 from elmokit.training.display import Display
 from elmokit.training.distributed import Team
-from elmokit.training.snapshots import Snapshot, latest_snapshot, save_snapshot
+from elmokit.training.checkpoint import Snapshot, latest_snapshot, save_snapshot
 
 REPORT_EVERY = 20
 """Steps between looks at the loss, which make the host wait for the device."""

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmokit.kernels.pointwise import TRITON
-from elmokit.kernels.take_rows import take_rows
+from elmokit.engines.pointwise import TRITON
+from elmokit.engines.take_rows import take_rows
 
 SCORES_AT_ONCE = 1 << 26
 """So many scores exist at a time (256 MiB in float32)."""
@@ -63,10 +63,10 @@ def sampled_loss(
         clashes: The negative that is a token's own target (N,), or -1 for none.
     """
     if x.is_cuda and TRITON and x.dtype == torch.bfloat16:
-        from elmokit.kernels import sampled_triton
+        from elmokit.engines.triton import softmax
 
-        if len(negatives) <= sampled_triton.MOST_NEGATIVES:
-            return sampled_triton.sampled_loss(x, weight, bias, targets, negatives, clashes)
+        if len(negatives) <= softmax.MOST_NEGATIVES:
+            return softmax.sampled_loss(x, weight, bias, targets, negatives, clashes)
     own = _own_scores(x, weight, bias, targets)  # (N,)
     others = log_normaliser(x, take_rows(weight, negatives), bias[negatives], clashes)  # (N,)
     return (torch.logaddexp(own, others) - own).sum()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from elmokit.config import ModelConfig, SoftmaxConfig, WordConfig
 from elmokit.errors import ConfigError
-from elmokit.text.shards import TokenCorpus
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.settings import PretrainConfig
 
 

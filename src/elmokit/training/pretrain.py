@@ -13,21 +13,21 @@ from pathlib import Path
 from elmokit.checkpoints import native
 from elmokit.config import dumps_toml, loads_toml, to_dict
 from elmokit.errors import ConfigError, DataError
-from elmokit.model.initial import random_model
-from elmokit.text.documents import source_label
-from elmokit.text.prepare import CorpusConfig, prepare_corpus
-from elmokit.text.shards import DESCRIPTION, TokenCorpus
+from elmokit.model.init import random_model
+from elmokit.corpus.documents import source_label
+from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
+from elmokit.corpus.shards import DESCRIPTION, TokenCorpus
 from elmokit.training.card import draw_curves, model_card
 from elmokit.training.display import Display
 from elmokit.training.distributed import PeerError, Team, join_team
 from elmokit.training.loop import LoopConfig, Outcome, train
 from elmokit.training.model_sizes import model_config, unicode_symbols
-from elmokit.training.pretraining import Pretraining, heldout_perplexity
+from elmokit.training.trainer import Pretraining, heldout_perplexity
 from elmokit.training.settings import PretrainConfig
-from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.loading import load
-from elmokit.vectors.perplexity import Perplexity
-from elmokit.whole_file import temporary_beside, whole_file
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.loading import load
+from elmokit.lm.perplexity import Perplexity
+from elmokit.files import temporary_beside, whole_file
 
 RUN_FOLDER = "training"
 """Inside the model folder: settings, log, snapshots, the prepared corpus, curves."""

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmokit.kernels import Clips
-from elmokit.kernels.take_rows import take_rows
-from elmokit.kernels.window import WindowState, WindowWeights, run_window
+from elmokit.engines import Clips
+from elmokit.engines.take_rows import take_rows
+from elmokit.engines.train import WindowState, WindowWeights, run_window
 from elmokit.model.bilm import BiLM
-from elmokit.model.bilstm import LstmLayer
+from elmokit.model.lstm import LstmLayer
 from elmokit.training.batches import Batch
 
 

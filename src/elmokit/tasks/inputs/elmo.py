@@ -20,10 +20,10 @@ from elmokit.errors import ConfigError, ElmokitError
 from elmokit.model.bilm import Precision
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
-from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.embedding import flat_layers
-from elmokit.vectors.forward_reader import ForwardReader
-from elmokit.vectors.loading import load
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.embedding import flat_layers
+from elmokit.lm.forward_reader import ForwardReader
+from elmokit.encode.loading import load
 
 
 class ElmoLayers(LayerModel):

@@ -24,7 +24,7 @@ from elmokit.checkpoints.json_files import read_json
 from elmokit.errors import CheckpointError, MissingExtraError
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
-from elmokit.text.batches import cut_batches, run_in_batches
+from elmokit.text.batching import cut_batches, run_in_batches
 
 BATCH_PIECES = 4096
 """The most sub-words that run together."""

@@ -17,10 +17,10 @@ from elmokit.tasks.inputs.elmo import ElmoLayers
 from elmokit.tasks.inputs.encoders import EncoderLayers, is_encoder
 from elmokit.tasks.inputs.several import SeveralLayers, place_of
 from elmokit.tasks.inputs.source import LayerSource
-from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.static_vectors import WordVectors
-from elmokit.vectors.word2vec_format import write_binary
-from elmokit.whole_file import temporary_beside, whole_file
+from elmokit.encode.elmo import Elmo
+from elmokit.word_vectors.table import WordVectors
+from elmokit.word_vectors.word2vec import write_binary
+from elmokit.files import temporary_beside, whole_file
 
 OneModel: TypeAlias = LayerSource | Elmo | str | Path
 """How a user may give a model with layers."""

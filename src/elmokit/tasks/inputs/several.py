@@ -12,7 +12,7 @@ from torch import nn
 
 from elmokit.errors import ConfigError
 from elmokit.tasks.inputs.source import LayerModel, LayerSource
-from elmokit.vectors.forward_reader import ForwardReader
+from elmokit.lm.forward_reader import ForwardReader
 
 
 class SeveralLayers(LayerSource):

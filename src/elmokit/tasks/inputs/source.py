@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from elmokit.errors import ConfigError
 from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
-from elmokit.vectors.forward_reader import ForwardReader
+from elmokit.lm.forward_reader import ForwardReader
 
 
 class TokenBatch:

@@ -20,7 +20,7 @@ from torch import Tensor
 from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
-from elmokit.whole_file import whole_file
+from elmokit.files import whole_file
 
 _FREE_SHARE = 0.8
 """How much of the free disk a store may take."""

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig
-from elmokit.model.initial import random_model
+from elmokit.model.init import random_model
 from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import Input, TokenBatch
 from elmokit.text.inputs import InputBuilder
-from elmokit.vectors.static_vectors import WordVectors
+from elmokit.word_vectors.table import WordVectors
 
 _CHARACTER_FILTERS = ((2, 16), (3, 32), (4, 32))
 _LONGEST_WORD = 30

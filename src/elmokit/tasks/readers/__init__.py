@@ -24,7 +24,7 @@ from elmokit.tasks.readers import classify, coref, dialogue, pair, qa, relation,
 from elmokit.tasks.readers.packing import endings, whole_text
 from elmokit.tasks.readers.sources import Format, ReadOptions, lines
 from elmokit.tasks.tag_schemes import Scheme
-from elmokit.whole_file import temporary_beside
+from elmokit.files import temporary_beside
 
 FORMATS: dict[str, tuple[Format, ...]] = {
     "classify": classify.FORMATS,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import IO, BinaryIO, TextIO, cast
 
 from elmokit.errors import MissingExtraError
-from elmokit.whole_file import whole_file
+from elmokit.files import whole_file
 
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
 

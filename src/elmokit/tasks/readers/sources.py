@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.examples import Spans, Tokens
 from elmokit.tasks.tag_schemes import Scheme, illegal_place
-from elmokit.text.corpus import numbered_lines
+from elmokit.text.readers import numbered_lines
 from elmokit.text.tokens import get_tokenizer
 
 P = ParamSpec("P")

@@ -1,0 +1,160 @@
+"""ELMo as a layer of your own PyTorch model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from elmokit.errors import ConfigError
+from elmokit.model.scalar_mix import ScalarMix
+from elmokit.encode.devices import no_gradients
+from elmokit.encode.elmo import Elmo, Sentence
+from elmokit.encode.loading import load
+from elmokit.word_vectors.table import WordVectors
+
+
+class Embedded(NamedTuple):
+    """A batch of sentences as padded tensors."""
+
+    vectors: Tensor | list[Tensor]
+    """(B, T, D), zeros beyond a sentence's end; a list of them when there are several outputs."""
+    mask: Tensor
+    """(B, T), true where a token is."""
+
+
+class ElmoEmbedding(nn.Module):
+    """Sentences to vectors with a learned mix of layers.
+
+    A frozen biLM is not part of the module's parameters: checkpoints of your model hold the mix
+    and the projection alone.
+
+    Args:
+        source: A model that `elmokit.load` understands, or a loaded `Elmo`.
+        outputs: How many different mixes to learn, for use at several places of a model.
+        dropout: Share of the vectors' elements set to zero in training.
+        layer_norm: Normalise each layer over the batch's tokens before it is weighed.
+        fine_tune: Train the biLM as well.
+        static: Static word vectors (or their file), put in front: [x_k ; ELMo_k].
+        projection: Bring the vectors to this width.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | Elmo | None = None,
+        *,
+        outputs: int = 1,
+        dropout: float = 0.5,
+        layer_norm: bool = False,
+        fine_tune: bool = False,
+        static: WordVectors | str | Path | None = None,
+        projection: int | None = None,
+    ) -> None:
+        super().__init__()
+        if outputs < 1:
+            raise ConfigError(f"outputs={outputs}: at least one is needed")
+        self.elmo = source if isinstance(source, Elmo) else load(source, softmax=False)
+        self.fine_tune = fine_tune
+        if fine_tune:
+            self.bilm = self.elmo.bilm.requires_grad_(True)
+            for unused in (self.bilm.softmax, self.bilm.mixes):  # no gradient reaches these
+                if unused is not None:
+                    unused.requires_grad_(False)
+        self.mixes = nn.ModuleList(
+            ScalarMix(self.elmo.layers, layer_norm=layer_norm) for _ in range(outputs)
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.static = WordVectors.load(static) if isinstance(static, str | Path) else static
+        width = self.elmo.dim + (self.static.dim if self.static is not None else 0)
+        self.projection = nn.Linear(width, projection) if projection is not None else None
+        self.dim = projection if projection is not None else width
+
+    def forward(self, sentences: Sequence[Sentence]) -> Embedded:
+        """Embed a batch.
+
+        Args:
+            sentences: Texts or lists of tokens.
+
+        Returns:
+            The vectors and their mask.
+        """
+        batch = [self.elmo.tokens(sentence, i) for i, sentence in enumerate(sentences)]
+        if not batch:
+            return self._nothing()
+        layers = flat_layers(self.elmo, batch, learn=self.fine_tune)
+        sizes = [len(tokens) for tokens in batch]
+        static = self._static_vectors(batch)
+        vectors = []
+        for mix in self.mixes:
+            flat = self.dropout(mix(layers)).to(self._dtype)  # (N, D)
+            if static is not None:
+                flat = torch.cat([static, flat], dim=1)
+            if self.projection is not None:
+                flat = self.projection(flat)
+            vectors.append(pad_sequence(list(flat.split(sizes)), batch_first=True))  # (B, T, D)
+        device = self.elmo.device
+        size = torch.tensor(sizes, device=device)
+        mask = torch.arange(max(sizes), device=device)[None, :] < size[:, None]  # (B, T)
+        return Embedded(vectors[0] if len(vectors) == 1 else vectors, mask)
+
+    def _static_vectors(self, batch: Sequence[Sequence[str]]) -> Tensor | None:
+        if self.static is None:
+            return None
+        rows = self.static.lookup([token for tokens in batch for token in tokens])
+        return torch.from_numpy(rows).to(self.elmo.device, self._dtype)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """The type of the module's own parameters, and so of its vectors."""
+        return next(self.mixes.parameters()).dtype
+
+    def _nothing(self) -> Embedded:
+        """The vectors of no sentence."""
+        none = torch.zeros(0, 0, self.dim, device=self.elmo.device, dtype=self._dtype)
+        mask = torch.zeros(0, 0, device=self.elmo.device, dtype=torch.bool)
+        return Embedded(none if len(self.mixes) == 1 else [none] * len(self.mixes), mask)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ElmoEmbedding:
+        """Let a frozen biLM follow to another device, in its own precision."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if not self.fine_tune:
+            self.elmo.bilm.to(fn(torch.empty(1, device=self.elmo.device)).device)
+        self.elmo.forget()
+        return self
+
+
+def flat_layers(elmo: Elmo, batch: Sequence[Sequence[str]], *, learn: bool) -> list[Tensor]:
+    """Every layer of a batch's tokens, sentence after sentence, without markers.
+
+    Args:
+        elmo: The model.
+        batch: Tokens of each sentence.
+        learn: Whether gradients go through the model.
+
+    Returns:
+        L + 1 tensors (N, 2P).
+    """
+    if learn:
+        # The weights are about to change, and some optimisers do so without torch counting it.
+        elmo.forget()
+    with nullcontext() if learn else no_gradients():
+        tokens, packing, lengths = elmo.embed_tokens(batch, use_cache=not learn)
+        states = elmo.bilm.zero_states(len(batch))
+        inner = _inner_places(lengths, tokens.device)
+        outputs = elmo.bilm.layers(tokens, packing, states)
+        return [out.vectors.index_select(0, inner) for out in outputs]
+
+
+def _inner_places(lengths: Sequence[int], device: torch.device) -> Tensor:
+    """Where the real tokens of a flat batch stand."""
+    places = []
+    first = 0
+    for length in lengths:
+        places.append(torch.arange(first + 1, first + length - 1))
+        first += length
+    return torch.cat(places).to(device)

@@ -1,0 +1,81 @@
+"""`load`: from any source to an `Elmo`."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from elmokit.checkpoints import bilm_hdf5
+from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
+from elmokit.model.bilm import Precision
+from elmokit.text.vocab import read_vocabulary
+from elmokit.encode.elmo import Elmo
+
+
+def load(
+    source: str | Path | None = None,
+    *,
+    tokenizer: str | None = None,
+    options: str | Path | None = None,
+    vocabulary: str | Path | None = None,
+    softmax: str | Path | bool = True,
+    token_vectors: str | Path | None = None,
+    device: str | torch.device = "cpu",
+    cache_words: int | None = None,
+    precision: Precision = "float32",
+) -> Elmo:
+    """Load any published ELMo.
+
+    Args:
+        source: Name of an embedded model, a folder, a weights file, a zip or tar archive, the
+            prefix of a TensorFlow checkpoint, or ``hf:owner/name``; the embedded default model
+            when left out. What it is, is found out by looking inside.
+        tokenizer: How text given as a string is split, instead of what the model says.
+        options: Where ``options.json`` is, when it is not beside the weights.
+        vocabulary: Where the word list is, when it is not beside the weights.
+        softmax: An HDF5 file with the softmax, which joins the model; False leaves out the
+            softmax that the source holds.
+        token_vectors: An HDF5 file with token vectors for the words of the vocabulary, used
+            instead of the character CNN for these words.
+        device: Where to run.
+        cache_words: The most words whose token vectors are kept between calls; left out, 32,768,
+            on a GPU 131,072.
+        precision: The type of the matrix products on a processor: ``"float32"``, or, less exact
+            and faster where the processor runs them, ``"bfloat16"`` or ``"int8"``.
+
+    Raises:
+        CheckpointError: The source cannot be read; the message names the file and the field.
+        ConfigError: The device or the precision cannot be used here.
+    """
+    if source is None and DEFAULT_MODEL.startswith("test-"):
+        warnings.warn(
+            f"elmokit.load(): the embedded model {DEFAULT_MODEL!r} is a tiny test model. It "
+            "shows how things work; its vectors mean little. Give the path of a real model.",
+            stacklevel=2,
+        )
+    extras = Extras(_path(options), _path(vocabulary))
+    checkpoint = read_source(source, extras)
+    if softmax is False:
+        checkpoint = checkpoint.without_softmax()
+    elif softmax is not True:
+        checkpoint = bilm_hdf5.join_softmax(checkpoint, Path(softmax))
+    if extras.vocabulary is not None and checkpoint.config.words is None:
+        words = read_vocabulary(extras.vocabulary, checkpoint.config.text)
+        checkpoint = replace(checkpoint, vocabulary=words)
+    elmo = Elmo(
+        checkpoint,
+        tokenizer=tokenizer,
+        device=device,
+        cache_words=cache_words,
+        precision=precision,
+    )
+    if token_vectors is not None:
+        elmo.use_token_vectors(Path(token_vectors))
+    return elmo
+
+
+def _path(value: str | Path | None) -> Path | None:
+    return None if value is None else Path(value)

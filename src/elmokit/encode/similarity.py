@@ -1,0 +1,164 @@
+"""How alike two uses of words are: cosines, and the nearest uses of a word in a corpus."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import tee
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from elmokit.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from elmokit.encode.elmo import Elmo, Sentence
+    from elmokit.encode.layers import Layers
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a word in a corpus."""
+
+    score: float
+    """Cosine with the use that was asked about."""
+    sentence: int
+    """Number of the sentence in the corpus, from 0."""
+    position: int
+    """Which of its tokens, from 0."""
+    tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Cosines of two words or sentences, layer by layer."""
+
+    layers: tuple[float, ...]
+    """Of each layer, lowest first."""
+    mean: float
+    """Of the average of all layers."""
+
+
+def cosine(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
+    """Cosine of the angle between vectors.
+
+    Args:
+        a: (..., D).
+        b: (..., D); the leading axes are broadcast.
+
+    Returns:
+        One number for each pair of vectors, a scalar for two of them. A vector of zeros has no
+        direction: its cosines are 0.
+    """
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    dots = (a * b).sum(-1)
+    lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    result: NDArray[np.float64] = dots / np.where(lengths == 0, 1.0, lengths)
+    return np.clip(result, -1.0, 1.0)  # rounding may step over
+
+
+def occurrences(tokens: Sequence[str], word: str) -> list[int]:
+    """Positions of the tokens that are exactly `word`."""
+    return [position for position, token in enumerate(tokens) if token == word]
+
+
+def compare(
+    elmo: Elmo,
+    first: Sequence[str],
+    second: Sequence[str],
+    positions: tuple[int, int] | None = None,
+) -> Comparison:
+    """Compare two sentences, or one token of each.
+
+    Args:
+        elmo: The model.
+        first: Tokens of a sentence.
+        second: Tokens of the other.
+        positions: A token of the first and one of the second; without them each sentence counts
+            as the mean of its tokens.
+
+    Raises:
+        DataError: A sentence has no tokens, or not so many.
+    """
+    for tokens, position in zip((first, second), positions or (0, 0), strict=True):
+        _check_position(tokens, position)
+    arrays = elmo.encode([list(first), list(second)], layers="all")  # each (L + 1, T, D)
+    if positions is None:
+        a, b = (array.mean(axis=1) for array in arrays)  # (L + 1, D)
+    else:
+        a, b = (array[:, i] for array, i in zip(arrays, positions, strict=True))  # (L + 1, D)
+    return Comparison(tuple(cosine(a, b).tolist()), float(cosine(a.mean(axis=0), b.mean(axis=0))))
+
+
+def nearest_uses(
+    elmo: Elmo,
+    tokens: Sequence[str],
+    position: int,
+    corpus: Iterable[Sentence],
+    *,
+    word: str | None = None,
+    k: int = 10,
+    layers: Layers = "mean",
+) -> list[Use]:
+    """Find where a corpus uses a word most as it is used here.
+
+    The corpus may be of any length: a few batches of it and the best `k` uses are held at a time.
+
+    Args:
+        elmo: The model.
+        tokens: The sentence that shows the use.
+        position: The token that is asked about.
+        corpus: Sentences as text or as tokens; they are numbered from 0.
+        word: What to look for, as an exact token; the word at `position` when left out.
+        k: How many uses to return.
+        layers: As in `Elmo.encode`, except ``"all"``.
+
+    Returns:
+        At most `k` uses, the nearest first; of equals the one that comes first in the corpus.
+
+    Raises:
+        DataError: The sentence has no such position.
+        ConfigError: `k` is below 1, or `layers` does not give one vector a token.
+    """
+    _check_position(tokens, position)
+    if k < 1:
+        raise ConfigError(f"k={k!r}: give a positive number")
+    if isinstance(layers, str) and layers == "all":
+        raise ConfigError("layers='all': a use has one vector; choose a layer or 'mean'")
+    wanted = tokens[position] if word is None else word
+    query = elmo.encode([list(tokens)], layers=layers)[0][position]  # (D,)
+    # The second iterator runs ahead by what the model reads at a time; tee keeps just that.
+    found, ahead = tee(_sentences_with(wanted, corpus, elmo))
+    arrays = elmo.encode_stream((words for _, words in ahead), layers=layers)
+    # Scores first; the negative numbers make the earlier of two equal uses the greater.
+    best: list[tuple[float, int, int, tuple[str, ...]]] = []
+    for (number, words), vectors in zip(found, arrays, strict=True):
+        places = occurrences(words, wanted)
+        for place, score in zip(places, cosine(vectors[places], query).tolist(), strict=True):
+            use = (score, -number, -place, tuple(words))
+            if len(best) < k:
+                heapq.heappush(best, use)
+            else:
+                heapq.heappushpop(best, use)
+    return [
+        Use(score, -number, -place, words)
+        for score, number, place, words in sorted(best, reverse=True)
+    ]
+
+
+def _sentences_with(
+    word: str, corpus: Iterable[Sentence], elmo: Elmo
+) -> Iterator[tuple[int, list[str]]]:
+    for number, sentence in enumerate(corpus):
+        # A token is a piece of its text, so a text without the word need not be tokenised.
+        if word in sentence:
+            tokens = elmo.tokenize(sentence) if isinstance(sentence, str) else list(sentence)
+            if word in tokens:
+                yield number, tokens
+
+
+def _check_position(tokens: Sequence[str], position: int) -> None:
+    if not 0 <= position < len(tokens):
+        raise DataError(f"no token {position} in a sentence of {len(tokens)}: {' '.join(tokens)}")

@@ -1,0 +1,230 @@
+"""`OnnxElmo`: the vectors of an exported model with onnxruntime and numpy; torch is not needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.checkpoints.onnx_graph import FORMAT_VERSION, METADATA_PREFIX
+from elmokit.config import ModelConfig, from_dict
+from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from elmokit.text.batching import run_in_batches
+from elmokit.text.inputs import InputBuilder
+from elmokit.text.tokens import get_tokenizer
+from elmokit.text.vocab import Vocabulary
+from elmokit.encode.layer_weights import NO_MIX, layer_weights
+from elmokit.encode.pooling import Pool, check_pool
+
+BATCH_TOKENS = 1024
+
+Sentence = str | Sequence[str]
+Layers = str | int | Sequence[float]
+Vectors = NDArray[np.float32]
+
+
+class OnnxElmo:
+    """A model that ``elmo.export("model.onnx")`` wrote.
+
+    Every sentence starts from blank memory, as with ``state="fresh"`` of `Elmo.encode`; there is
+    no other state here.
+
+    Args:
+        path: The file.
+        tokenizer: Name of a tokeniser that replaces the model's own.
+        threads: Threads of onnxruntime; as many as there are cores when left out.
+        providers: Execution providers of onnxruntime, the first choice first.
+
+    Raises:
+        CheckpointError: The file is not there, is no ONNX, or was not written by elmokit.
+        MissingExtraError: The package onnxruntime is not installed.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        tokenizer: str | None = None,
+        threads: int | None = None,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> None:
+        self.source = str(path)
+        self._session = _open(Path(path), threads, providers)
+        props = self._session.get_modelmeta().custom_metadata_map
+        stored = {
+            name.removeprefix(METADATA_PREFIX): _parse(path, name, text)
+            for name, text in props.items()
+            if name.startswith(METADATA_PREFIX)
+        }
+        if str(stored.get("format")) != FORMAT_VERSION or "config" not in stored:
+            raise CheckpointError(
+                f"{path}: no elmokit model of format {FORMAT_VERSION}; write it again with "
+                "elmo.export() or elmokit convert"
+            )
+        try:
+            self.config: ModelConfig = from_dict(ModelConfig, stored["config"], "config")
+        except ConfigError as error:
+            raise CheckpointError(f"{path}: {error}") from None
+        self.tokenizer = tokenizer or self.config.text.tokenizer
+        words = stored.get("vocabulary")
+        vocabulary = None if words is None else Vocabulary(words, self.config.text)
+        try:
+            self._inputs = InputBuilder(self.config, vocabulary, stored.get("symbols"))
+        except CheckpointError as error:  # it does not know the file
+            raise CheckpointError(f"{path}: {error}") from None
+        self._mix: list[float] | None = stored.get("mix")
+
+    def __repr__(self) -> str:
+        return (
+            f"OnnxElmo({self.source!r}, dim={self.dim}, layers={self.layers}, "
+            f"tokenizer={self.tokenizer!r})"
+        )
+
+    @property
+    def dim(self) -> int:
+        """Width of a vector, 2P."""
+        return self.config.dim
+
+    @property
+    def layers(self) -> int:
+        """Number of layers, L + 1: token vectors and every LSTM layer."""
+        return self.config.layers
+
+    def tokenize(self, text: str) -> list[str]:
+        """Split text with the model's tokeniser."""
+        return get_tokenizer(self.tokenizer).tokenize(text)
+
+    def encode(
+        self,
+        sentences: str | Iterable[Sentence],
+        *,
+        layers: Layers = "mean",
+        pool: Pool | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: bool = True,
+    ) -> Any:
+        """Give every token its vector; as `elmokit.Elmo.encode`.
+
+        Args:
+            sentences: One sentence as text, or many, each as text or as a list of tokens.
+            layers: ``"mean"``, ``"top"``, ``"all"``, ``"mix"``, a layer's number, or one weight
+                per layer (used as they are).
+            pool: ``"mean"`` or ``"max"`` over the tokens gives one vector a sentence.
+            batch_tokens: The most tokens run together.
+            progress: Show a progress bar on a terminal when it takes long.
+
+        Returns:
+            For one text (T, D), or (L + 1, T, D) with all layers, or (D,) pooled; for many, a
+            list of these in the same order.
+        """
+        if not isinstance(sentences, Iterable):
+            raise DataError(f"expected a text or several sentences, found {sentences!r:.80}")
+        single = isinstance(sentences, str)
+        batch: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
+        stream = self.encode_stream(batch, layers=layers, pool=pool, batch_tokens=batch_tokens)
+        if progress and len(batch) > 1:
+            from tqdm.auto import tqdm
+
+            stream = tqdm(stream, total=len(batch), unit="sentence", delay=2, disable=None)
+        results = list(stream)
+        return results[0] if single else results
+
+    def encode_stream(
+        self,
+        sentences: Iterable[Sentence],
+        *,
+        layers: Layers = "mean",
+        pool: Pool | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> Iterator[Vectors]:
+        """Like `encode` for a stream of any length: results come in order, memory is bounded."""
+        weights = self._weights(layers)
+        check_pool(pool)
+        if not isinstance(batch_tokens, int) or batch_tokens < 1:
+            raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
+        tokens = (self._tokens(sentence, i) for i, sentence in enumerate(sentences))
+
+        def run(batch: list[list[str]]) -> list[Vectors]:
+            return [_reduce(part, weights, pool) for part in self.all_layers(batch)]
+
+        return run_in_batches(tokens, lambda words: len(words) + 2, run, batch_tokens)
+
+    def all_layers(self, batch: Sequence[Sequence[str]]) -> list[Vectors]:
+        """All layers of one batch of tokenised sentences, run together: (L + 1, T, D) each."""
+        lengths = [len(tokens) for tokens in batch]
+        if not any(lengths):  # there is no word to run
+            return [np.zeros((self.layers, 0, self.dim), np.float32) for _ in batch]
+        distinct = {word: i for i, word in enumerate(dict.fromkeys(chain.from_iterable(batch)))}
+        places = np.zeros((len(batch), max(lengths)), np.int64)  # (B, T)
+        for row, tokens in zip(places, batch, strict=True):
+            row[: len(tokens)] = [distinct[word] for word in tokens]
+        inputs = self._inputs(list(distinct))
+        feed = {"tokens": places, "lengths": np.array(lengths, np.int64)}
+        if inputs.characters is not None:
+            feed["characters"] = inputs.characters
+        if inputs.words is not None:
+            feed["words"] = inputs.words
+        (layers,) = self._session.run(["layers"], feed)  # (L + 1, B, T, D)
+        return [layers[:, i, :length].copy() for i, length in enumerate(lengths)]
+
+    def _weights(self, layers: Layers) -> tuple[float, ...] | None:
+        if layers == "mix":
+            if self._mix is None:
+                raise ConfigError(NO_MIX)
+            if self.config.mix is not None and self.config.mix.layer_norm:
+                raise ConfigError(
+                    "layers='mix': the model's mix has a layer norm, which OnnxElmo leaves out; "
+                    "use layers='all' and mix them yourself"
+                )
+            layers = self._mix
+        return layer_weights(layers, self.layers)
+
+    def _tokens(self, sentence: Sentence, number: int) -> list[str]:
+        if isinstance(sentence, str):
+            return self.tokenize(sentence)
+        if isinstance(sentence, Sequence) and all(isinstance(token, str) for token in sentence):
+            return list(sentence)
+        raise DataError(
+            f"sentence {number}: expected a text or a list of tokens, found {sentence!r:.80}"
+        )
+
+
+def _open(path: Path, threads: int | None, providers: Sequence[str]) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("onnxruntime", "onnx", "OnnxElmo") from error
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file")
+    options = onnxruntime.SessionOptions()
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=list(providers))
+    except Exception as error:  # onnxruntime has a class for each of its states
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(f"{path}: onnxruntime cannot open it ({reason})") from None
+
+
+def _parse(path: str | Path, name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise CheckpointError(f"{path}: the metadata {name} is damaged") from None
+
+
+def _reduce(layers: Vectors, weights: tuple[float, ...] | None, pool: Pool | None) -> Vectors:
+    """All layers of a sentence to what was asked for."""
+    if weights is not None:
+        layers = np.tensordot(np.asarray(weights, np.float32), layers, axes=1)  # (T, D)
+    if pool is None:
+        return layers
+    if layers.shape[-2] == 0:
+        return np.zeros((*layers.shape[:-2], layers.shape[-1]), np.float32)
+    pooled: Vectors = layers.mean(axis=-2) if pool == "mean" else layers.max(axis=-2)
+    return pooled

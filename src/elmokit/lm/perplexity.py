@@ -1,0 +1,249 @@
+"""Held-out perplexity of a whole text: full softmax, both directions, and what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from elmokit.errors import ConfigError, DataError
+from elmokit.model.lstm import LayerState
+from elmokit.model.packing import Packing
+from elmokit.encode.devices import no_gradients
+from elmokit.lm.language_model import BATCH_TOKENS, LanguageModel
+from elmokit.lm.scoring import perplexity_of, score_stream
+
+if TYPE_CHECKING:
+    from elmokit.encode.elmo import Elmo, Sentence
+
+ROWS = 256
+"""Parallel rows of ``state="carry"``, as in bilm-tf's evaluation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Perplexity:
+    """How well a model predicts a text, and over what this was measured."""
+
+    perplexity: float
+    """Geometric mean of both directions; the forward one of a left-to-right model."""
+    forward: float
+    """Perplexity read from left to right."""
+    backward: float | None
+    """Perplexity read from right to left; None for a left-to-right model."""
+    sentences: int
+    """Sentences that were read."""
+    tokens: int
+    """Words that were predicted, sentence markers not counted."""
+    predictions: int
+    """Predictions a direction, over which the mean is taken: the words, and for each sentence
+    the marker at its far end."""
+    oov_rate: float
+    """Share of `tokens` that the vocabulary does not hold, and that were scored as ``<UNK>``."""
+    vocabulary: int
+    """Words the softmax chooses from."""
+    state: str
+    """``fresh`` or ``carry``: what the LSTMs remember before a sentence."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        halves = "" if self.backward is None else f", backward {self.backward:.4g}"
+        return (
+            f"perplexity {self.perplexity:.4g} (forward {self.forward:.4g}{halves})\n"
+            f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.predictions:,} "
+            f"predictions a direction, state {self.state}\n"
+            f"{self.oov_rate:.2%} of tokens outside the vocabulary of {self.vocabulary:,} words"
+        )
+
+
+@dataclass
+class _Sums:
+    """What is added up along the text."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+    sentences: int = 0
+    tokens: int = 0
+    predictions: int = 0
+    unknown: int = 0
+
+
+def perplexity(
+    elmo: Elmo,
+    texts: str | Iterable[Sentence],
+    *,
+    state: Literal["fresh", "carry"] = "fresh",
+    rows: int = ROWS,
+    batch_tokens: int = BATCH_TOKENS,
+) -> Perplexity:
+    """Measure the perplexity of a text of any length; memory depends on the batch alone.
+
+    ``fresh`` reads every sentence from blank memory: the result depends neither on the order
+    of the sentences nor on the batch.
+
+    ``carry`` is the evaluation of bilm-tf, for numbers that compare with published ones. The
+    text is dealt to `rows` parallel rows: a row that has ended its sentence takes the next one
+    and goes on with the memory it has; the marker at a sentence's far end is predicted but never
+    read. All rows stop when the first one finds no sentence left, so the ends of up to `rows`
+    sentences are not counted. Order and `rows` change the result a little.
+
+    Texts without tokens (blank lines) are passed over.
+
+    Args:
+        elmo: A model with a softmax and a vocabulary.
+        texts: Sentences, as text or as lists of tokens; one text is one sentence.
+        state: What the LSTMs remember before a sentence.
+        rows: Parallel rows of ``carry``.
+        batch_tokens: The most tokens run together.
+
+    Raises:
+        ConfigError: The model cannot predict words, or a setting is impossible.
+        DataError: The text has no tokens, or fewer sentences than rows.
+    """
+    for name, value in (("rows", rows), ("batch_tokens", batch_tokens)):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{name}={value!r}: give a positive number")
+    if state not in ("fresh", "carry"):
+        raise ConfigError(f"state={state!r}: use 'fresh' or 'carry'")
+    model = LanguageModel(elmo)
+    given = [texts] if isinstance(texts, str) else texts
+    # Numbered before the blank ones go, so that an error names the right text.
+    numbered = (elmo.tokens(text, number) for number, text in enumerate(given))
+    sentences = (tokens for tokens in numbered if tokens)
+    if state == "fresh":
+        sums = _fresh(elmo, sentences, batch_tokens)
+    else:
+        sums = _carry(model, sentences, rows, batch_tokens)
+    both = "backward" in model.directions
+    total = (sums.forward + sums.backward) / 2 if both else sums.forward
+    return Perplexity(
+        perplexity=perplexity_of(total, sums.predictions),
+        forward=perplexity_of(sums.forward, sums.predictions),
+        backward=perplexity_of(sums.backward, sums.predictions) if both else None,
+        sentences=sums.sentences,
+        tokens=sums.tokens,
+        predictions=sums.predictions,
+        oov_rate=sums.unknown / sums.tokens,
+        vocabulary=len(model.vocabulary),
+        state=state,
+    )
+
+
+def _fresh(elmo: Elmo, sentences: Iterable[list[str]], batch_tokens: int) -> _Sums:
+    sums = _Sums()
+    for score in score_stream(elmo, sentences, batch_tokens=batch_tokens):
+        sums.forward += score.forward_logprob
+        sums.backward += score.backward_logprob or 0.0
+        sums.sentences += 1
+        sums.tokens += len(score.tokens)
+        sums.predictions += len(score.forward)
+        sums.unknown += int(score.unknown.sum())
+    if not sums.sentences:
+        raise DataError("the text has no tokens, so there is nothing to predict")
+    return sums
+
+
+Place = tuple[list[str], int]
+"""A row's sentence with its markers, and the step of it that comes next."""
+
+
+def _carry(
+    model: LanguageModel, sentences: Iterable[list[str]], rows: int, batch_tokens: int
+) -> _Sums:
+    text = model.elmo.config.text
+    wrapped = ([text.begin, *tokens, text.end] for tokens in sentences)
+    steps = _deal(wrapped, rows)
+    sums = _Sums()
+    states = model.elmo.bilm.zero_states(rows)
+    while window := list(islice(steps, max(1, batch_tokens // rows))):
+        places = [step[row] for row in range(rows) for step in window]
+        with no_gradients():
+            states = _read_window(model, places, len(window), states, sums)
+        words = [marked[step + 1] for marked, step in places if step + 2 < len(marked)]
+        sums.sentences += sum(step == 0 for _, step in places)
+        sums.tokens += len(words)
+        sums.predictions += len(places)
+        sums.unknown += sum(place == model.vocabulary.unknown for place in model.ids(words))
+    return sums
+
+
+def _deal(sentences: Iterator[list[str]], rows: int) -> Iterator[list[Place]]:
+    """Give each row one sentence after the other; yield one step of all rows at a time."""
+    places: list[Place] = [([], 0)] * rows
+    for number in count():
+        for row, (marked, step) in enumerate(places):
+            if step + 2 < len(marked):
+                places[row] = marked, step + 1
+                continue
+            following = next(sentences, None)
+            if following is None and number == 0:
+                raise DataError(
+                    f"the text has {row} sentences, fewer than the {rows} rows of state='carry': "
+                    "give a longer text or fewer rows"
+                )
+            if following is None:
+                return
+            places[row] = following, 0
+        yield list(places)
+
+
+def _read_window(
+    model: LanguageModel,
+    places: list[Place],
+    steps: int,
+    states: list[LayerState],
+    sums: _Sums,
+) -> list[LayerState]:
+    """Go on with all rows by some steps, add up what they predict, return where they stand."""
+    inputs: list[str] = []
+    targets: list[int] = []
+    for direction in model.directions:
+        # The backward direction goes through the same sentence from its other end.
+        from_end = direction == "backward"
+        inputs += [marked[~step if from_end else step] for marked, step in places]
+        targets += model.ids(
+            [marked[~step - 1 if from_end else step + 1] for marked, step in places]
+        )
+    device = model.elmo.device
+    distinct = {word: i for i, word in enumerate(dict.fromkeys(inputs))}
+    vectors = model.elmo.embed_tokens([list(distinct)])[0][1:-1]  # (words, P), without markers
+    x = vectors[torch.tensor([distinct[word] for word in inputs], device=device)]  # (2N, P)
+    packing = _StreamPacking([steps] * (len(places) // steps), model.directions, device)
+    reached: list[LayerState] = []
+    top = x
+    for layer in model.elmo.bilm.lstm.layers(x, packing, states):
+        top = layer.vectors  # (N, 2P)
+        reached.append(layer.state)
+    outputs = torch.cat(top.chunk(len(model.directions), dim=1))  # (2N, P)
+    logp = model.log_probabilities(outputs, torch.tensor(targets, device=device)).cpu()  # (2N,)
+    totals = logp.double().view(len(model.directions), -1).sum(dim=1).tolist()
+    sums.forward += totals[0]
+    sums.backward += sum(totals[1:])
+    return reached
+
+
+class _StreamPacking(Packing):
+    """The order of a batch in which each direction reads a stream of its own, start to end.
+
+    The flat inputs hold the forward streams and after them the backward ones, (2N, P). What
+    comes out holds both directions' outputs of a step side by side, (N, 2P).
+    """
+
+    def __init__(
+        self, lengths: list[int], directions: tuple[str, ...], device: torch.device
+    ) -> None:
+        super().__init__(lengths, device)
+        self._directions = directions
+
+    def pack(self, flat: Tensor, direction: str) -> Tensor:
+        own = flat.chunk(len(self._directions))[self._directions.index(direction)]  # (N, P)
+        return super().pack(own, "forward")
+
+    def unpack(self, packed: Tensor, direction: str) -> Tensor:
+        return super().unpack(packed, "forward")

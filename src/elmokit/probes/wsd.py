@@ -1,0 +1,278 @@
+"""The probe `wsd`: how well each layer tells the senses of a word apart.
+
+As in the ELMo paper: the vectors of all uses of a sense in the training text are averaged; a new
+use gets the sense whose average is nearest by cosine, among the senses of its lemma. A lemma that
+the training text does not have gets WordNet's first sense.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from elmokit.errors import ConfigError, DataError
+from elmokit.probes.centroids import Centroids, choose_sentences, make_centroids, use_vector
+from elmokit.probes.inventory import SenseInventory
+from elmokit.probes.report import Cost, Report, Stopwatch
+from elmokit.probes.sense_files import SenseSentence, SenseUse, read_senses
+from elmokit.probes.sources import LayerVectors, Source, as_layer_vectors, with_vectors
+from elmokit.probes.word_uses import choose_layer
+from elmokit.probes.wordnet import SenseIndex
+from elmokit.files import final_place
+
+SenseText: TypeAlias = str | os.PathLike[str] | Iterable[SenseSentence]
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class SenseLayer:
+    """Scores of one layer on one test set."""
+
+    layer: int
+    precision: float
+    """Of the answers given, the share that is right."""
+    recall: float
+    """Of all instances, the share that is answered right."""
+    f1: float
+    decided: float
+    """The share right among the instances that the vectors decide: two senses known or more."""
+
+
+@dataclass(frozen=True)
+class SenseSet:
+    """A test set."""
+
+    name: str
+    instances: int
+    left_out: int
+    """Instances none of whose senses is in this WordNet; they are not counted."""
+    decided: int
+    """Instances with two known senses or more."""
+    fallback: int
+    """Instances whose lemma is not in the training text: they get the first sense."""
+    first_sense: float
+    """F1 of always saying the first sense."""
+    layers: tuple[SenseLayer, ...]
+
+
+@dataclass(frozen=True)
+class SenseReport(Report):
+    """The answer of `wsd`."""
+
+    model: str
+    train_sentences: int
+    train_uses: int
+    senses: int
+    """Senses with a centroid."""
+    most_uses: int | None
+    """The most uses of a sense that were averaged; None: all."""
+    sets: tuple[SenseSet, ...]
+    """Each test set; of several, last all of them together."""
+    cost: Cost
+
+
+def wsd(
+    model: Source,
+    train: SenseText | Sequence[str | os.PathLike[str]],
+    tests: SenseText | Mapping[str, SenseText],
+    *,
+    index: str | os.PathLike[str] | SenseIndex | None = None,
+    most_uses: int | None = None,
+    save: str | os.PathLike[str] | None = None,
+    save_layer: int | None = None,
+    device: str | torch.device = "cpu",
+) -> SenseReport:
+    """Measure word-sense disambiguation by the nearest centroid, for every layer.
+
+    Only training sentences with a lemma of the test sets are encoded, which changes no result,
+    unless an inventory is saved: that has all senses.
+
+    Args:
+        model: A model, word vectors, their path, or anything that is a `LayerVectors`.
+        train: A file, several files, or sentences with senses.
+        tests: One test set, or several by name; may be empty when an inventory is saved.
+        index: WordNet's ``index.sense``, for the first senses; without it the most frequent
+            sense of the training text stands in.
+        most_uses: Average at most so many uses of each sense: less time.
+        save: Where to write an inventory that reads new text (`SenseInventory`).
+        save_layer: The layer it is of; when left out the best on the test sets, or the top one.
+        device: Where to run, when `model` is a path.
+
+    Raises:
+        DataError: A file cannot be read, or holds no senses.
+    """
+    watch = Stopwatch()
+    senses = open_index(index)
+    sets = _read_tests(tests)
+    if not sets and save is None:
+        raise ConfigError("give a test set, or a place to save the inventory to")
+    if save is not None:
+        final_place(save)  # complains before the work is done
+    vectors = as_layer_vectors(model, device=device)
+    if save_layer is not None:
+        choose_layer(save_layer, vectors)
+    text = list(read_training(train))
+    wanted = {use.lemma for test in sets.values() for sentence in test for use in sentence.uses}
+    chosen = choose_sentences(text, wanted if save is None else None, _check_most(most_uses))
+    centroids = make_centroids(vectors, chosen, senses)
+    scores = {name: _Score(vectors.layers) for name in sets}
+    for name, test in sets.items():
+        _answer_all(vectors, test, centroids, scores[name])
+    together = _Score.together(vectors.layers, scores.values())
+    if save is not None:
+        best = vectors.layers - 1 if not sets else int(np.argmax(together.right))
+        layer = best if save_layer is None else save_layer
+        SenseInventory.from_centroids(vectors, centroids, layer, text).save(save)
+    if len(scores) > 1:
+        scores[ALL] = together
+    return SenseReport(
+        model=vectors.name,
+        train_sentences=len(chosen),
+        train_uses=sum(len(sentence.uses) for sentence in chosen),
+        senses=len(centroids.keys),
+        most_uses=most_uses,
+        sets=tuple(score.report(name) for name, score in scores.items()),
+        cost=watch.cost(),
+    )
+
+
+def open_index(index: str | os.PathLike[str] | SenseIndex | None) -> SenseIndex | None:
+    """WordNet's senses from a file, if one is named."""
+    return index if index is None or isinstance(index, SenseIndex) else SenseIndex.load(index)
+
+
+def read_training(text: SenseText | Sequence[str | os.PathLike[str]]) -> Iterable[SenseSentence]:
+    """Sentences of one or several files, or as given.
+
+    Raises:
+        DataError: There is no sense in any of them.
+    """
+    parts = [text] if isinstance(text, str | os.PathLike) else text
+    empty = True
+    for part in parts:
+        for sentence in read_senses(part) if isinstance(part, str | os.PathLike) else [part]:
+            empty = empty and not sentence.uses
+            yield sentence
+    if empty:
+        raise DataError(f"{_name(text)}: no word with a sense in it")
+
+
+def _name(text: object) -> str:
+    if isinstance(text, str | os.PathLike):
+        return os.fspath(text)
+    return "the training text"
+
+
+def _read_tests(tests: SenseText | Mapping[str, SenseText]) -> dict[str, list[SenseSentence]]:
+    if not tests:
+        return {}
+    if not isinstance(tests, Mapping):
+        name = Path(tests).name if isinstance(tests, str | os.PathLike) else "test"
+        tests = {name: tests}
+    sets = {
+        name: list(read_senses(test) if isinstance(test, str | os.PathLike) else test)
+        for name, test in tests.items()
+    }
+    for name, test in sets.items():
+        if not any(sentence.uses for sentence in test):
+            raise DataError(f"{name}: no word with a sense in it")
+    return sets
+
+
+def _check_most(most_uses: int | None) -> int | None:
+    if most_uses is not None and most_uses < 1:
+        raise ConfigError(f"most_uses={most_uses}: give a positive number")
+    return most_uses
+
+
+class _Score:
+    """Counts of one test set."""
+
+    def __init__(self, layers: int) -> None:
+        self.instances = self.left_out = self.decided = self.fallback = 0
+        self.first_answered = self.first_right = self.answered = 0
+        self.right = [0] * layers
+        self.decided_right = [0] * layers
+
+    @classmethod
+    def together(cls, layers: int, parts: Iterable[_Score]) -> _Score:
+        total = cls(layers)
+        for part in parts:
+            for name, value in vars(part).items():
+                if isinstance(value, list):
+                    sums = [a + b for a, b in zip(getattr(total, name), value, strict=True)]
+                    setattr(total, name, sums)
+                else:
+                    setattr(total, name, getattr(total, name) + value)
+        return total
+
+    def add(self, use: SenseUse, answers: Sequence[str] | None, first: str | None, n: int) -> None:
+        """Count one instance: the layers' answers, the first sense, and how many senses vied."""
+        self.instances += 1
+        self.first_answered += first is not None
+        self.first_right += first in use.keys
+        self.decided += n > 1
+        if answers is None:
+            self.fallback += 1
+            answers = None if first is None else [first] * len(self.right)
+        if answers is None:
+            return
+        self.answered += 1
+        for layer, answer in enumerate(answers):
+            self.right[layer] += answer in use.keys
+            self.decided_right[layer] += n > 1 and answer in use.keys
+
+    def report(self, name: str) -> SenseSet:
+        layers = tuple(
+            SenseLayer(
+                layer,
+                _share(right, self.answered),
+                _share(right, self.instances),
+                _f1(right, self.answered, self.instances),
+                _share(self.decided_right[layer], self.decided),
+            )
+            for layer, right in enumerate(self.right)
+        )
+        return SenseSet(
+            name=name,
+            instances=self.instances,
+            left_out=self.left_out,
+            decided=self.decided,
+            fallback=self.fallback,
+            first_sense=_f1(self.first_right, self.first_answered, self.instances),
+            layers=layers,
+        )
+
+
+def _answer_all(
+    vectors: LayerVectors, test: Sequence[SenseSentence], centroids: Centroids, score: _Score
+) -> None:
+    """Disambiguate a test set and count what is right."""
+    index = centroids.index
+    chosen = []
+    for sentence in test:
+        uses = [
+            use for use in sentence.uses if index is None or any(key in index for key in use.keys)
+        ]
+        score.left_out += len(sentence.uses) - len(uses)
+        if uses:
+            chosen.append((sentence.tokens, uses))
+    for _, uses, array in with_vectors(vectors, chosen):
+        for use in uses:
+            answers = centroids.nearest(use.lemma, use_vector(array, use))
+            count = len(centroids.candidates(use.lemma))
+            score.add(use, answers, centroids.first(use.lemma), count)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")
+
+
+def _f1(right: int, answered: int, instances: int) -> float:
+    return 2 * right / (answered + instances) if instances else float("nan")

@@ -1,0 +1,276 @@
+"""`encode_files`: vectors of many files, made by Ray Data on a machine or a cluster.
+
+The driver cuts the inputs into pieces and gives out their names; texts and vectors do not pass
+through it. A worker reads a piece's texts itself and writes the piece's file under a hidden name,
+then moves it to its place. So it does not matter how often a piece is done: a worker that dies,
+with its machine or alone, has left nothing, and whoever does the piece again writes the same file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from elmokit.checkpoints.sources import DEFAULT_MODEL
+from elmokit.errors import ConfigError, DataError
+from elmokit.ray import pieces
+from elmokit.ray.cluster import (
+    QUIET,
+    Places,
+    everywhere,
+    find_places,
+    import_ray,
+    wants_gpu,
+)
+from elmokit.ray.worker import Encoder, Job, count_texts
+from elmokit.training.distributed import PeerError
+from elmokit.ray.train import connected
+from elmokit.encode.encoding import Counts
+
+if TYPE_CHECKING:
+    from elmokit.model.bilm import Precision
+    from elmokit.encode.writers import DType
+
+PIECE_LINES = 2000
+"""Texts of a piece, unless said otherwise."""
+MOST_BLOCKS = 4000
+"""Ray Data takes its time for each block; of more pieces, some share one."""
+
+
+def encode_files(
+    inputs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    model: str | None = None,
+    layers: str | int | list[float] = "mean",
+    pool: Literal["mean", "max"] | None = None,
+    tokenizer: str | None = None,
+    sentences: bool = False,
+    field: str = "text",
+    dtype: DType = "float32",
+    state: Literal["fresh", "warm"] = "fresh",
+    batch_tokens: int | None = None,
+    device: str = "cpu",
+    precision: Precision = "float32",
+    piece_lines: int = PIECE_LINES,
+    workers: int | None = None,
+    address: str | None = None,
+) -> Counts:
+    """Encode files of texts into a folder of Parquet files.
+
+    A call that was stopped goes on when it is repeated: files that are there are not made again.
+    The model, where it runs aside, the inputs and everything that vectors depend on must be as
+    before; `batch_tokens`, `device`, `workers` and `address` may change.
+
+    Uses the Ray that is running in this process; else connects to one and leaves it at the end.
+
+    Args:
+        inputs: Files that `read_texts` reads, or folders of such files.
+        output: The folder. On a cluster, it, the inputs and the model lie where all machines see
+            them under one path.
+        model: As for `elmokit.load`.
+        layers: As for `Elmo.encode`.
+        pool: One vector a sentence instead of one a token.
+        tokenizer: How text is split, instead of what the model says.
+        sentences: Split each text into sentences first.
+        field: Key or column that holds the text.
+        dtype: How numbers are stored.
+        state: What the LSTMs remember before a sentence.
+        batch_tokens: The most tokens run together; left out, what suits the device.
+        device: ``"cpu"``, or ``"cuda"`` for a GPU for each worker.
+        precision: The type of the matrix products on a processor.
+        piece_lines: Texts of one output file.
+        workers: Processes with a model each, which share the cores; one for each core or GPU when
+            left out.
+        address: The cluster; when left out, the one Ray finds or starts on this machine.
+
+    Returns:
+        What was encoded by this call.
+
+    Raises:
+        CheckpointError: The model cannot be read, or a machine does not see it.
+        ConfigError: A setting is impossible, or Ray has no place for so many workers.
+        DataError: An input cannot be read, or the folder holds something else.
+        MissingExtraError: Ray Data is not installed.
+        PeerError: Ray gave up; what is finished stays, and the call can be repeated.
+    """
+    use_gpu = wants_gpu(device)
+    for name, value in (("workers", workers), ("piece_lines", piece_lines)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} = {value}: give at least 1")
+    if state not in ("fresh", "warm"):
+        raise ConfigError(f"state = {state!r}: give 'fresh' or 'warm'; pieces are cut apart")
+    ray = import_ray("data", "Encoding with Ray")
+    found = pieces.find_inputs([os.fspath(name) for name in inputs])
+    folder = Path(output).absolute()
+    manifest = pieces.read_manifest(folder)
+    examined = _examine(model, layers, tokenizer, precision)
+    settings = examined | {
+        "layers": layers,
+        "pool": pool,
+        "sentences": sentences,
+        "field": field,
+        "dtype": dtype,
+        "state": state,
+        "precision": precision,
+        "piece_lines": piece_lines,
+    }
+    if manifest is not None:
+        pieces.check_same(folder, manifest, settings, found)
+    folder.mkdir(exist_ok=True)
+    with pieces.alone_in(folder):
+        try:
+            with connected(ray, address, **QUIET):
+                places = find_places(ray, workers, use_gpu=use_gpu, address=address)
+                manifest = pieces.read_manifest(folder)
+                if manifest is None:
+                    texts = _count(ray, found, field, sentences)
+                    manifest = pieces.describe(settings, found, texts)
+                    pieces.write_manifest(folder, manifest)
+                texts = pieces.check_same(folder, manifest, settings, found)
+                job = Job(
+                    folder=str(folder),
+                    manifest=(folder / pieces.MANIFEST).read_text(encoding="utf-8"),
+                    model=everywhere(model),
+                    model_name=model or DEFAULT_MODEL,
+                    fingerprint=examined["model"],
+                    layers=layers,
+                    layers_name=_name(layers),
+                    pool=pool,
+                    state=state,
+                    tokenizer=tokenizer,
+                    sentences=sentences,
+                    field=field,
+                    dtype=dtype,
+                    batch_tokens=batch_tokens,
+                    device=device,
+                    precision=precision,
+                    threads=places.cpus,
+                )
+                return _run(ray, job, list(pieces.cut(found, texts, piece_lines)), places)
+        finally:
+            pieces.remove_unfinished(folder)
+            if not any(folder.glob("*.parquet")):
+                with suppress(OSError):
+                    (folder / pieces.MANIFEST).unlink(missing_ok=True)
+                    folder.rmdir()
+
+
+def _examine(
+    model: str | None, layers: Any, tokenizer: str | None, precision: Precision
+) -> dict[str, Any]:
+    """What identifies a model; what it cannot do is found out here."""
+    import elmokit
+    from elmokit.tasks.inputs.elmo import fingerprint
+
+    elmo = elmokit.load(model, tokenizer=tokenizer, precision=precision)
+    elmo.tokenize("")
+    elmo.encode_stream([], layers=layers)
+    mixes = [[mix.shares().tolist(), float(mix.gamma.detach())] for mix in elmo.mixes]
+    return {
+        "model": fingerprint(elmo),
+        "mix": mixes if layers == "mix" else None,
+        "tokenizer": elmo.config.text.tokenizer,
+    }
+
+
+def _name(layers: Any) -> str:
+    """As on the command line."""
+    return ",".join(map(str, layers)) if isinstance(layers, list) else str(layers)
+
+
+def _count(ray: Any, inputs: Sequence[pieces.Input], field: str, sentences: bool) -> list[int]:
+    """Texts of each input, all of them read to their end once."""
+    task = ray.remote(max_retries=-1)(count_texts)
+    answers = ray.get([task.remote(given.path, field, sentences) for given in inputs])
+    for _, problem in answers:
+        if problem:
+            raise DataError(problem)
+    return [count for count, _ in answers]
+
+
+def _run(ray: Any, job: Job, wanted: Sequence[pieces.Piece], places: Places) -> Counts:
+    """Do the pieces that are not there."""
+    from tqdm.auto import tqdm
+
+    folder = Path(job.folder)
+    pieces.remove_unfinished(folder)
+    there = {path.name for path in folder.glob("*.parquet")}
+    missing = [piece for piece in wanted if piece.file not in there]
+    counts = Counts()
+    if len(missing) < len(wanted):
+        print(
+            f"{len(wanted) - len(missing)} of {len(wanted)} files are there already",
+            file=sys.stderr,
+        )
+    if not missing:
+        return counts
+    waiting = {piece.file for piece in missing}
+    bar = tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit=" files", disable=None)
+    with bar, _quiet(ray):
+        try:
+            for row in _answers(ray, job, missing, places).iter_rows():
+                if row["problem"]:
+                    raise DataError(row["problem"])
+                if row["failure"]:
+                    raise _gave_up(row["failure"])
+                waiting.discard(row["file"])
+                counts.sentences += row["sentences"]
+                counts.tokens += row["tokens"]
+                bar.update()
+        except (ray.exceptions.RayError, ray.data.exceptions.SystemException) as error:
+            cause = getattr(error, "cause", None) or error
+            raise _gave_up(f"{type(cause).__name__}: {cause}") from error
+    waiting -= {path.name for path in folder.glob("*.parquet")}
+    if waiting:
+        raise PeerError(f"{folder}: {len(waiting)} files are missing. Repeat the call to go on.")
+    return counts
+
+
+def _answers(ray: Any, job: Job, missing: Sequence[pieces.Piece], places: Places) -> Any:
+    """A row for each piece, made when it is asked for.
+
+    Ray Data starts workers that die again as often as it takes, and repeats what they had to do.
+    """
+    strategy = ray.data.ActorPoolStrategy(
+        size=min(places.workers, len(missing)),
+        # A piece that stands in line behind another is kept from a worker that is free.
+        max_tasks_in_flight_per_actor=1,
+    )
+    rows = ray.data.from_items(
+        [asdict(piece) for piece in missing], override_num_blocks=min(len(missing), MOST_BLOCKS)
+    )
+    return rows.map(
+        Encoder,
+        fn_constructor_args=(job,),
+        compute=strategy,
+        num_cpus=places.cpus,
+        num_gpus=places.gpus,
+    )
+
+
+@contextmanager
+def _quiet(ray: Any) -> Iterator[None]:
+    """Ray Data without its own bars and messages."""
+    logger, context = logging.getLogger("ray.data"), ray.data.DataContext.get_current()
+    before = logger.level, context.enable_progress_bars, context.print_on_execution_start
+    logger.setLevel(logging.CRITICAL)
+    context.enable_progress_bars = context.print_on_execution_start = False
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        context.enable_progress_bars, context.print_on_execution_start = before[1:]
+
+
+def _gave_up(reason: str) -> PeerError:
+    return PeerError(
+        "a worker has failed; what is finished stays, and the same call goes on with the rest "
+        f"({reason.splitlines()[0]}; more is among Ray's logs)"
+    )

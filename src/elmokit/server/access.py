@@ -1,0 +1,150 @@
+"""Who is turned away before a route is reached: wrong host, other origin, no token, large body."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from elmokit.server.settings import Access, Limits
+
+GUARDED = ("/v1/", "/metrics")
+"""What needs a token. Behind the other paths there is no data: health, the page, its files."""
+
+
+class Refusal(NamedTuple):
+    """An answer that stands in for a route's."""
+
+    status: int
+    detail: str
+    headers: Mapping[str, str] = {}
+
+
+class Gate:
+    """Lets in who may come in.
+
+    Args:
+        app: What is behind the gate.
+        access: Who may come in.
+        limits: How large a body may be, and how long it may take.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, limits: Limits) -> None:
+        self._app = app
+        self._limits = limits
+        self._hosts = {host.lower() for host in access.hosts}
+        self._origins = set(access.origins)
+        # Digests have one length, so that comparing them takes the same time for every token.
+        self._digests = [_digest(token) for token in access.tokens]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request or hand it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = self.refusal(scope["path"], Headers(scope=scope))
+        if refusal is not None:
+            await _answer(refusal)(scope, receive, send)
+            return
+        await self._app(scope, _limited(receive, self._limits), send)
+
+    def refusal(self, path: str, headers: Headers) -> Refusal | None:
+        """Why a request is not let in; None if it is."""
+        host = headers.get("host", "")
+        if not self._knows_host(host):
+            # A page of another site can give its own name this machine's address, but it cannot
+            # make the browser lie about the name.
+            return Refusal(421, f"this service does not answer to the host {host!r:.80}")
+        origin = headers.get("origin")
+        if origin is not None and not self._knows_origin(origin, host):
+            return Refusal(403, f"pages of {origin!r:.80} may not call this service")
+        if path.startswith(GUARDED) and self._digests and not self._knows_token(headers):
+            return Refusal(
+                401,
+                "send a token of this service: Authorization: Bearer TOKEN",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._limits.body_bytes:
+            return too_large(self._limits)
+        return None
+
+    def _knows_host(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return name == "localhost" or name in self._hosts or _is_address(name)
+
+    def _knows_origin(self, origin: str, host: str) -> bool:
+        origin = origin.lower()
+        return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
+
+    def _knows_token(self, headers: Headers) -> bool:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = _digest(token.strip())
+        # All are compared, so that the time tells nothing.
+        found = [hmac.compare_digest(given, digest) for digest in self._digests]
+        return scheme.lower() == "bearer" and any(found)
+
+
+def too_large(limits: Limits) -> Refusal:
+    """The answer to a body over the limit."""
+    return Refusal(413, f"the body has more than {limits.body_bytes} bytes; send less at a time")
+
+
+class BodyRefusedError(Exception):
+    """A body is too large, or does not come to its end."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.detail)
+        self.refusal = refusal
+
+
+def _limited(receive: Receive, limits: Limits) -> Receive:
+    """Counts a body's bytes as they come, and the time they take."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + limits.seconds
+    count, more = 0, True
+
+    async def counted() -> Message:
+        nonlocal count, more
+        if not more:
+            return await receive()
+        try:
+            async with asyncio.timeout_at(end):
+                message = await receive()
+        except TimeoutError:
+            detail = f"the body did not arrive within {limits.seconds:g} s"
+            raise BodyRefusedError(Refusal(408, detail, {"Connection": "close"})) from None
+        count += len(message.get("body", b""))
+        more = message.get("more_body", False)
+        if count > limits.body_bytes:
+            raise BodyRefusedError(too_large(limits))
+        return message
+
+    return counted
+
+
+def _answer(refusal: Refusal) -> JSONResponse:
+    return JSONResponse({"detail": refusal.detail}, refusal.status, dict(refusal.headers))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,160 @@
+"""The service as an ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from elmokit import __version__
+from elmokit.errors import ElmokitError
+from elmokit.server.batching import Batcher, Closed, QueueFull
+from elmokit.server.formats import JSON, BodyError
+from elmokit.server.access import BodyRefusedError, Gate
+from elmokit.server.metrics import Metrics
+from elmokit.server.routes import encode
+from elmokit.server.routes import language
+from elmokit.server.routes import predict
+from elmokit.server.routes import similar
+from elmokit.server.routes import status
+from elmokit.server.routes.common import (
+    AcceptError,
+    ClientLeft,
+    ContentTypeError,
+    Service,
+    TooSlow,
+)
+from elmokit.server.settings import Access, Limits
+from elmokit.server.registry import Shelf, UnknownNameError
+from elmokit.server.request_log import CLIENT_LEFT, Watch
+
+PAGE = Path(__file__).parent / "page"
+"""The built web page: ``index.html`` and what belongs to it."""
+
+DESCRIPTION = "Exact ELMo vectors and what a bidirectional language model knows, over HTTP."
+
+
+def make_app(
+    shelf: Shelf,
+    *,
+    limits: Limits | None = None,
+    access: Access | None = None,
+    log_texts: bool = False,
+    page: Path = PAGE,
+) -> FastAPI:
+    """Put a service together.
+
+    Args:
+        shelf: The models and predictors it offers.
+        limits: How much a request may ask.
+        access: Who may come in.
+        log_texts: Put what clients send into the log.
+        page: Folder of the web page; without an ``index.html`` in it there is none.
+    """
+    limits, access = limits or Limits(), access or Access()
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        batcher = Batcher(limits, metrics)
+        batcher.start()
+        app.state.service = Service(shelf, limits, metrics, batcher)
+        yield
+        await batcher.close()
+
+    # The framework's own pages of documentation load scripts from other sites.
+    app = FastAPI(
+        title="elmokit",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    for module in (encode, similar, language, predict, status):
+        app.include_router(module.router)
+    if (page / "index.html").is_file():
+        app.mount("/", StaticFiles(directory=page, html=True), name="page")
+    app.add_exception_handler(ElmokitError, _bad_request)
+    for kind in (QueueFull, Closed, TooSlow, ClientLeft, BodyRefusedError, MemoryError):
+        app.add_exception_handler(kind, _not_now)
+    # The last one added stands outermost.
+    app.add_middleware(Gate, access=access, limits=limits)
+    if access.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(access.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
+        )
+    app.add_middleware(Watch, metrics=metrics, log_texts=log_texts)
+    document = _document(app, shelf, bool(access.tokens))
+    app.openapi = lambda: document  # type: ignore[method-assign]
+    return app
+
+
+async def _bad_request(request: Request, error: Exception) -> Response:
+    codes: dict[type[Exception], int] = {
+        BodyError: 400,
+        UnknownNameError: 404,
+        AcceptError: 406,
+        ContentTypeError: 415,
+    }
+    return JSONResponse({"detail": str(error)}, codes.get(type(error), 422))
+
+
+async def _not_now(request: Request, error: Exception) -> Response:
+    if isinstance(error, BodyRefusedError):
+        refusal = error.refusal
+        return JSONResponse({"detail": refusal.detail}, refusal.status, dict(refusal.headers))
+    if isinstance(error, QueueFull):
+        detail = f"too much is waiting; try again in {error.retry_after} s"
+        return JSONResponse({"detail": detail}, 429, {"Retry-After": str(error.retry_after)})
+    if isinstance(error, ClientLeft):
+        return JSONResponse({"detail": "the client has left"}, CLIENT_LEFT)
+    details = {
+        Closed: "the service is stopping",
+        TooSlow: "the answer took too long; send less at a time, or later",
+        MemoryError: "not enough memory for this request; send less at a time",
+    }
+    detail = next(text for kind, text in details.items() if isinstance(error, kind))
+    return JSONResponse({"detail": detail}, 503, {"Retry-After": "1"})
+
+
+def _document(app: FastAPI, shelf: Shelf, needs_token: bool) -> dict[str, Any]:
+    """The OpenAPI document, with the names that this service knows."""
+    # A copy, because services of one process share what the routes say about themselves.
+    document = deepcopy(
+        get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
+    )
+    for operations in document["paths"].values():
+        body = operations.get("post", {}).get("requestBody", {}).get("content", {}).get(JSON)
+        if body is not None and not needs_token:  # names are for those who may come in
+            _fill_in_names(body, shelf)
+    if needs_token:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path, operations in document["paths"].items():
+            if path.startswith(("/v1/", "/metrics")):
+                for operation in operations.values():
+                    operation["security"] = [{"token": []}]
+    return document
+
+
+def _fill_in_names(body: dict[str, Any], shelf: Shelf) -> None:
+    fields = body["schema"]["properties"]
+    if "model" in fields:
+        fields["model"]["anyOf"][0]["enum"] = list(shelf.models)
+    if "predictor" in fields and shelf.predictors:
+        fields["predictor"]["enum"] = list(shelf.predictors)
+        for example in body["examples"].values():
+            example["value"]["predictor"] = next(iter(shelf.predictors))

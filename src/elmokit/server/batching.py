@@ -1,0 +1,287 @@
+"""Requests of many clients, joined into batches for one worker thread.
+
+A request is a list of items of one kind. The oldest request decides the kind of the next batch;
+others of the same kind join it until the budget of tokens is used up. A long request takes several
+batches. A lone request waits a few milliseconds for others; while a batch runs, those who come wait
+anyway, so under load nobody waits longer for the joining.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from elmokit.errors import ElmokitError
+from elmokit.server.settings import Limits
+
+LONGEST_RETRY = 60
+RATE_MEMORY = 0.8
+"""How much of the measured speed comes from earlier batches."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Requests that may share a batch."""
+
+    key: Hashable
+    """Kinds with equal keys are the same; None shares with nobody."""
+    run: Callable[[list[Any]], Iterable[Any]] = field(compare=False)
+    """One result for each item, in order. Runs in the worker thread."""
+
+    def joins(self, other: Kind) -> bool:
+        """Whether both may share a batch."""
+        return self is other or (self.key is not None and self.key == other.key)
+
+
+@dataclass(eq=False, repr=False)
+class Job:
+    """One request on its way."""
+
+    kind: Kind
+    items: Sequence[Any]
+    costs: Sequence[int]
+    answer: asyncio.Future[list[Any]]
+    arrived: float
+    taken: int = 0
+    results: list[Any] = field(default_factory=list)
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens that no batch has taken yet."""
+        return sum(self.costs[self.taken :])
+
+
+class QueueFull(Exception):  # noqa: N818 - nothing went wrong, it is only too early
+    """Too much is waiting.
+
+    Attributes:
+        retry_after: Seconds after which there will probably be room.
+    """
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__("too much is waiting")
+        self.retry_after = retry_after
+
+
+class Closed(Exception):  # noqa: N818
+    """The service is stopping."""
+
+
+class Watcher(Protocol):
+    """Who is told about batches."""
+
+    def queue(self, requests: int, tokens: int) -> None:
+        """What waits now."""
+
+    def batch(self, requests: int, tokens: int, seconds: float) -> None:
+        """A batch has run."""
+
+
+class Batcher:
+    """The queue and its worker thread. Lives in one event loop.
+
+    Args:
+        limits: Sizes of queue and batches.
+        watcher: Who is told about batches.
+    """
+
+    def __init__(self, limits: Limits, watcher: Watcher) -> None:
+        self._limits = limits
+        self._watcher = watcher
+        self._jobs: deque[Job] = deque()
+        self._tokens = 0
+        self._arrival = asyncio.Event()
+        self._closing = False
+        self._hurrying = False
+        # A thread that is born while another model computes would begin with half the cores.
+        self._executor = ThreadPoolExecutor(
+            1, "elmokit-model", torch.set_num_threads, (torch.get_num_threads(),)
+        )
+        self._worker: asyncio.Task[None] | None = None
+        self._rate: float | None = None
+
+    def start(self) -> None:
+        """Begin to work; inside the event loop."""
+        self._worker = asyncio.create_task(self._work())
+
+    def hurry(self) -> None:
+        """From now on wait for nobody: the service is about to stop."""
+        self._hurrying = True
+        self._arrival.set()
+
+    async def close(self) -> None:
+        """Answer what was accepted, then stop."""
+        self._closing = True
+        self.hurry()
+        if self._worker is not None:
+            await self._worker
+        self._executor.shutdown()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request would be accepted."""
+        return (
+            self._worker is not None
+            and not self._worker.done()
+            and not self._closing
+            and len(self._jobs) < self._limits.queue_requests
+            and self._tokens < self._limits.queue_tokens
+        )
+
+    async def run(self, kind: Kind, items: Sequence[Any], costs: Sequence[int]) -> list[Any]:
+        """Results of the items, in order. Cancelling the call takes them out of the queue.
+
+        Args:
+            kind: What is to be done.
+            items: What it is done to.
+            costs: Tokens of each item.
+
+        Raises:
+            QueueFull: Too much is waiting.
+            Closed: The service is stopping.
+        """
+        if self._closing:
+            raise Closed
+        if not items:
+            return []
+        tokens = sum(costs)
+        too_many = len(self._jobs) >= self._limits.queue_requests
+        if too_many or (self._jobs and self._tokens + tokens > self._limits.queue_tokens):
+            raise QueueFull(self._retry_after())
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        job = Job(kind, items, costs, future, time.monotonic())
+        self._jobs.append(job)
+        self._count(tokens)
+        self._arrival.set()
+        try:
+            return await future
+        finally:
+            self._remove(job)
+
+    def _retry_after(self) -> int:
+        seconds = self._tokens / self._rate if self._rate else 1.0
+        return min(LONGEST_RETRY, max(1, math.ceil(seconds)))
+
+    def _count(self, tokens: int) -> None:
+        self._tokens += tokens
+        self._watcher.queue(len(self._jobs), self._tokens)
+
+    def _remove(self, job: Job) -> None:
+        """Take what is left of a job out of the queue."""
+        if job in self._jobs:  # else its last piece was taken already
+            self._jobs.remove(job)
+            self._count(-job.waiting_tokens)
+
+    async def _work(self) -> None:
+        while True:
+            if not self._jobs:
+                if self._closing:
+                    return
+                self._arrival.clear()
+                await self._arrival.wait()
+                continue
+            await self._wait_for_others()
+            batch = self._cut()
+            if batch:
+                await self._run(batch)
+
+    async def _wait_for_others(self) -> None:
+        """Until the batch is full or the oldest request has waited long enough."""
+        end = self._jobs[0].arrived + self._limits.wait_ms / 1000
+        while self._jobs and not self._hurrying and not self._full():
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            self._arrival.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._arrival.wait(), left)
+
+    def _full(self) -> bool:
+        kind = self._jobs[0].kind
+        waiting = sum(job.waiting_tokens for job in self._jobs if job.kind.joins(kind))
+        return kind.key is None or waiting >= self._limits.batch_tokens
+
+    def _cut(self) -> list[tuple[Job, int, int]]:
+        """Pieces of jobs for the next batch: first and last item of each."""
+        if not self._jobs:  # who was waiting has left
+            return []
+        kind = self._jobs[0].kind
+        room = self._limits.batch_tokens
+        pieces: list[tuple[Job, int, int]] = []
+        for job in [job for job in self._jobs if job.kind.joins(kind)]:
+            start, used = job.taken, 0
+            while job.taken < len(job.items):
+                cost = job.costs[job.taken]
+                if cost > room and (pieces or job.taken > start):
+                    break
+                room -= cost
+                used += cost
+                job.taken += 1
+            if job.taken == start:
+                break  # later ones must not overtake it
+            pieces.append((job, start, job.taken))
+            if job.taken == len(job.items):
+                self._jobs.remove(job)
+            self._count(-used)
+            if room <= 0:
+                break
+        return pieces
+
+    async def _run(self, batch: list[tuple[Job, int, int]]) -> None:
+        kind = batch[0][0].kind
+        items = [item for job, start, end in batch for item in job.items[start:end]]
+        tokens = sum(sum(job.costs[start:end]) for job, start, end in batch)
+        began = time.monotonic()
+        try:
+            results = await self._in_thread(kind, items)
+        except Exception as error:
+            await self._apart(batch, error)
+        else:
+            place = 0
+            for job, start, end in batch:
+                self._deliver(job, results[place : place + end - start])
+                place += end - start
+        seconds = time.monotonic() - began
+        rate = tokens / max(seconds, 1e-6)
+        self._rate = rate if self._rate is None else _blend(self._rate, rate)
+        self._watcher.batch(len(batch), tokens, seconds)
+
+    async def _in_thread(self, kind: Kind, items: list[Any]) -> list[Any]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, lambda: list(kind.run(items)))
+
+    async def _apart(self, batch: list[tuple[Job, int, int]], error: Exception) -> None:
+        """Run each request of a failed batch alone: nobody suffers for another's bad input."""
+        for job, start, end in batch:
+            if job.answer.done():
+                continue
+            if len(batch) == 1 or not isinstance(error, ElmokitError):
+                self._fail(job, error)
+                continue
+            try:
+                self._deliver(job, await self._in_thread(job.kind, list(job.items[start:end])))
+            except Exception as own:
+                self._fail(job, own)
+
+    def _deliver(self, job: Job, results: list[Any]) -> None:
+        job.results += results
+        if len(job.results) == len(job.items) and not job.answer.done():
+            job.answer.set_result(job.results)
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        self._remove(job)
+        if not job.answer.done():
+            job.answer.set_exception(error)
+
+
+def _blend(old: float, new: float) -> float:
+    return RATE_MEMORY * old + (1 - RATE_MEMORY) * new

@@ -1,0 +1,191 @@
+"""The way of one word through the machine, with its real numbers.
+
+Nothing here is approximate: the steps are those of the model, and the last of them is the vector
+that `Elmo.encode` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from elmokit.model.char_cnn import CharacterCnn, Filter, Highway
+from elmokit.text.chars import BYTE_SHIFT, Alphabet, ByteAlphabet
+from elmokit.text.inputs import InputBuilder
+from elmokit.encode.devices import no_gradients
+from elmokit.lm.language_model import LanguageModel
+from elmokit.server.registry import predicts_words
+
+if TYPE_CHECKING:
+    from elmokit.encode.elmo import Elmo
+
+SHOWN = 8
+"""Numbers of a vector that are shown."""
+GATE_BINS = 10
+
+
+def walk(elmo: Elmo, tokens: Sequence[str], position: int, k: int) -> dict[str, Any]:
+    """Everything that happens to one word of a sentence, ready for JSON.
+
+    Args:
+        elmo: The model.
+        tokens: The sentence.
+        position: The word, from 0; it must be there.
+        k: How many filters and guesses to give.
+    """
+    with no_gradients():
+        report: dict[str, Any] = {
+            "tokens": list(tokens),
+            "position": position,
+            **_spelling(elmo, tokens[position], k),
+        }
+        vectors, packing, _ = elmo.embed_tokens([list(tokens)])  # (N, P)
+        # The sentence's first marker shifts everything by one.
+        report["token_vector"] = _numbers(vectors[position + 1])
+        layers = elmo.bilm.layers(vectors, packing, elmo.bilm.zero_states(1))
+        next(layers)  # layer 0 is the token vector
+        directions = elmo.config.lstm.directions
+        report["layers"] = [
+            {
+                "number": number,
+                "directions": {
+                    name: {
+                        **_numbers(half[position + 1]),
+                        "norms": half[1:-1].norm(dim=1).tolist(),  # (T,)
+                    }
+                    for name, half in zip(directions, layer.halves, strict=True)
+                },
+            }
+            for number, layer in enumerate(layers, start=1)
+        ]
+        report["guesses"] = _guesses(elmo, tokens, k) if predicts_words(elmo) else None
+    return report
+
+
+def _numbers(vector: Tensor) -> dict[str, Any]:
+    return {"norm": float(vector.norm()), "first": vector[:SHOWN].tolist()}
+
+
+def _spelling(elmo: Elmo, word: str, k: int) -> dict[str, Any]:
+    """What the character CNN makes of a word; nothing for a model that reads words alone."""
+    cnn = elmo.bilm.encoder.characters
+    alphabet = _alphabet(elmo)
+    if cnn is None or alphabet is None:
+        return {"characters": [], "widths": [], "filters": [], "highways": []}
+    ids = alphabet.ids([word])  # (1, C)
+    names = _names(alphabet, word, ids[0].tolist())
+    responses, places, widths = _maxima(cnn, torch.as_tensor(ids).to(elmo.device))
+    tanh = elmo.config.characters is not None and elmo.config.characters.activation == "tanh"
+    x = torch.tanh(responses) if tanh else torch.relu(responses)  # (F,)
+    strongest = x.topk(min(k, len(x)))
+    filters = []
+    for number, value in zip(strongest.indices.tolist(), strongest.values.tolist(), strict=True):
+        width, start = int(widths[number]), int(places[number])
+        filters.append(
+            {
+                "number": number,
+                "width": width,
+                "value": value,
+                "start": start,
+                "characters": names[start : start + width],
+            }
+        )
+    highways = []
+    for highway in cnn.highways:
+        assert isinstance(highway, Highway)
+        _, gate = highway.linear(x[None]).sigmoid().chunk(2, dim=1)  # (1, F)
+        x = highway(x[None])[0]  # (F,)
+        highways.append(
+            {
+                "mean": float(gate.mean()),
+                "bins": torch.histc(gate.float().cpu(), GATE_BINS, 0, 1).long().tolist(),
+                "output": _numbers(x),
+            }
+        )
+    firing = {width: int((responses[widths == width] > 0).sum()) for width in _distinct(widths)}
+    return {
+        "characters": [
+            {"character": name, "id": number}
+            for name, number in zip(names, ids[0].tolist(), strict=True)
+        ],
+        "widths": [
+            {"width": width, "filters": int((widths == width).sum()), "firing": count}
+            for width, count in firing.items()
+        ],
+        "filters": filters,
+        "highways": highways,
+    }
+
+
+_ALPHABETS: WeakKeyDictionary[Elmo, Alphabet | None] = WeakKeyDictionary()
+
+
+def _alphabet(elmo: Elmo) -> Alphabet | None:
+    """What turns the model's words into ids; kept, for asking a GPU's model takes long."""
+    if elmo not in _ALPHABETS:
+        symbols = elmo.checkpoint().symbols
+        _ALPHABETS[elmo] = InputBuilder(elmo.config, elmo.vocabulary, symbols).alphabet
+    return _ALPHABETS[elmo]
+
+
+def _maxima(cnn: CharacterCnn, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each filter's largest response (F,), where it is (F,), and its width (F,)."""
+    characters = F.embedding(ids, cnn.embedding).transpose(1, 2)  # (1, E, C)
+    values, places, widths = [], [], []
+    for filters in cnn.filters:
+        assert isinstance(filters, Filter)
+        responses = F.conv1d(characters, filters.weight, filters.bias)[0]  # (n, C - width + 1)
+        best = responses.max(dim=1)
+        values.append(best.values)
+        places.append(best.indices)
+        widths.append(torch.full_like(best.indices, filters.weight.shape[2]))
+    return torch.cat(values), torch.cat(places), torch.cat(widths)
+
+
+def _distinct(widths: Tensor) -> list[int]:
+    return [int(width) for width in widths.unique().tolist()]
+
+
+def _names(alphabet: Alphabet, word: str, ids: list[int]) -> list[str]:
+    """What stands behind each id: a character, a byte, or a mark."""
+    names = []
+    for place, number in enumerate(ids):
+        if number == alphabet.begin_word:
+            names.append("<word>")
+        elif number == alphabet.end_word:
+            names.append("</word>")
+        elif number == alphabet.padding:
+            names.append("<pad>")
+        elif word in (alphabet.begin_sentence, alphabet.end_sentence):
+            names.append(word)
+        elif isinstance(alphabet, ByteAlphabet):
+            byte = number - BYTE_SHIFT
+            names.append(chr(byte) if 0x20 < byte < 0x7F else f"0x{byte:02X}")
+        else:
+            names.append(word[place - 1])
+    return names
+
+
+def _guesses(elmo: Elmo, tokens: Sequence[str], k: int) -> list[dict[str, Any]]:
+    """What both directions expect at each place, without having read the word there."""
+    model = LanguageModel(elmo)
+    outputs, _ = model.read([list(tokens)])
+    is_word = model.is_word()
+    found = []
+    for position, token in enumerate(tokens):
+        neighbours = {"forward": position, "backward": position + 2}
+        guess: dict[str, Any] = {"token": token, "forward": [], "backward": None}
+        for name, rows in outputs.items():
+            probabilities = model.distribution(rows[neighbours[name]]).exp()  # (V,)
+            best = probabilities.masked_fill(~is_word, 0).topk(min(k, int(is_word.sum())))
+            guess[name] = [
+                {"word": model.vocabulary.words[place], "probability": value}
+                for place, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            ]
+        found.append(guess)
+    return found

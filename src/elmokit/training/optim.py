@@ -1,0 +1,190 @@
+"""Optimisers for whole parameters and for rows of large ones, and the learning-rate schedules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.engines.pointwise import TRITON
+from elmokit.training.settings import OptimiserConfig
+
+_ADAM_EPS = 1e-8
+_ADAGRAD_EPS = 1e-10
+
+
+def learning_rate(config: OptimiserConfig, step: int, max_steps: int) -> float:
+    """The rate of a step, counted from zero."""
+    if step < config.warmup:
+        return config.rate * (step + 1) / config.warmup
+    if config.schedule == "cosine":
+        done = min(1.0, (step - config.warmup) / max(1, max_steps - config.warmup))
+        share = 0.5 * (1 + math.cos(math.pi * done))
+        return config.rate * (config.final_share + (1 - config.final_share) * share)
+    if config.schedule == "inverse_sqrt":
+        return config.rate * math.sqrt(max(1, config.warmup) / max(1, step + 1))
+    return config.rate
+
+
+def dense_optimiser(
+    named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimiserConfig
+) -> torch.optim.Optimizer:
+    """An optimiser of torch for parameters with whole gradients."""
+    named = list(named_parameters)
+    if config.name == "adamw":
+        decayed = [p for name, p in named if p.ndim > 1 and not name.endswith("embedding")]
+        plain = [p for name, p in named if p.ndim <= 1 or name.endswith("embedding")]
+        groups = [
+            {"params": decayed, "weight_decay": config.weight_decay},
+            {"params": plain, "weight_decay": 0.0},
+        ]
+        betas = (config.betas[0], config.betas[1])
+        fused = bool(named) and named[0][1].is_cuda
+        return torch.optim.AdamW(groups, lr=config.rate, betas=betas, eps=_ADAM_EPS, fused=fused)
+    parameters = [{"params": [p for _, p in named]}]  # a group may be empty, a list may not
+    if config.name == "adagrad":
+        return torch.optim.Adagrad(
+            parameters,
+            lr=config.rate,
+            initial_accumulator_value=config.accumulator,
+            eps=_ADAGRAD_EPS,
+        )
+    nesterov = config.momentum > 0
+    return torch.optim.SGD(parameters, lr=config.rate, momentum=config.momentum, nesterov=nesterov)
+
+
+def optimiser_tensors(
+    optimiser: torch.optim.Optimizer, named: Iterable[tuple[str, nn.Parameter]]
+) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor an optimiser remembers, by a name that does not depend on the run."""
+    for name, parameter in named:
+        for key, value in sorted(optimiser.state.get(parameter, {}).items()):
+            if isinstance(value, Tensor):
+                yield f"optimiser.{name}.{key}", value
+
+
+def lay_out_optimiser(
+    optimiser: torch.optim.Optimizer,
+    named: Iterable[tuple[str, nn.Parameter]],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Give a new optimiser a state from a snapshot, which it else builds when it first steps."""
+    fused = optimiser.defaults.get("fused")  # wants its step counts on the device
+    for name, parameter in named:
+        prefix = f"optimiser.{name}."
+        found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        if found:
+            state = optimiser.state[parameter]
+            for key, value in found.items():
+                where = parameter.device if value.ndim or fused else value.device
+                state[key] = value.clone().to(where)
+
+
+class RowOptimiser:
+    """The same rules for parameters of which a step touches few rows.
+
+    Adagrad and plain SGD give what they would give with whole gradients. AdamW's memories and
+    SGD's momentum move only when a row is touched.
+
+    Args:
+        parameters: The parameters.
+        config: Settings of the rule.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], config: OptimiserConfig) -> None:
+        self._config = config
+        self._parameters = list(parameters)
+        kinds = {"adamw": 2, "adagrad": 1, "sgd": 1}[config.name]
+        start = config.accumulator if config.name == "adagrad" else 0.0
+        self.memories = [
+            [torch.full_like(p, start) for _ in range(kinds)] for p in self._parameters
+        ]
+
+    @torch.no_grad()
+    def step(self, gradients: Iterable[RowGradient], rate: float, steps: int) -> None:
+        """Change rows.
+
+        Args:
+            gradients: Parameter, distinct rows (R,), and their gradient.
+            rate: The learning rate.
+            steps: Steps taken so far, this one included.
+        """
+        for parameter, rows, gradient in gradients:
+            place = next(i for i, p in enumerate(self._parameters) if p is parameter)
+            memories = self.memories[place]
+            if parameter.is_cuda and TRITON and self._config.name == "adamw":
+                from elmokit.engines.triton.adam_rows import adam_rows
+
+                adam_rows(
+                    parameter,
+                    (memories[0], memories[1]),
+                    rows,
+                    gradient,
+                    rate=rate,
+                    betas=(self._config.betas[0], self._config.betas[1]),
+                    eps=_ADAM_EPS,
+                    steps=steps,
+                )
+            else:
+                change = self._rule(memories, rows, gradient.float(), rate, steps)
+                parameter.index_add_(0, rows, change, alpha=-1)
+
+    def _rule(
+        self, memories: list[Tensor], rows: Tensor, gradient: Tensor, rate: float, steps: int
+    ) -> Tensor:
+        config = self._config
+        first = memories[0].index_select(0, rows)
+        if config.name == "adagrad":
+            first.addcmul_(gradient, gradient)
+            memories[0].index_copy_(0, rows, first)
+            return gradient / (first.sqrt() + _ADAGRAD_EPS) * rate
+        if config.name == "sgd":
+            first.mul_(config.momentum).add_(gradient)
+            memories[0].index_copy_(0, rows, first)
+            return (gradient + config.momentum * first) * rate
+        beta1, beta2 = config.betas
+        second = memories[1].index_select(0, rows)
+        first.lerp_(gradient, 1 - beta1)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        memories[0].index_copy_(0, rows, first)
+        memories[1].index_copy_(0, rows, second)
+        scale = (second / (1 - beta2**steps)).sqrt_().add_(_ADAM_EPS)
+        change: Tensor = first / (1 - beta1**steps) / scale * rate
+        return change
+
+
+RowGradient = tuple[nn.Parameter, Tensor, Tensor]
+"""A parameter, some of its rows (R,), distinct, and their gradient (R, ...)."""
+
+
+def merge_rows(used: Sequence[RowGradient]) -> list[RowGradient]:
+    """Gradients of several windows added up, distinct rows each."""
+    by_parameter: dict[int, list[RowGradient]] = {}
+    for item in used:
+        by_parameter.setdefault(id(item[0]), []).append(item)
+    merged: list[RowGradient] = []
+    for items in by_parameter.values():
+        if len(items) == 1:
+            merged.append(items[0])
+            continue
+        rows, places = torch.unique(torch.cat([rows for _, rows, _ in items]), return_inverse=True)
+        values = torch.cat([gradient for _, _, gradient in items])
+        total = values.new_zeros(len(rows), *values.shape[1:]).index_add_(0, places, values)
+        merged.append((items[0][0], rows, total))
+    return merged
+
+
+def clip_gradients(dense: Sequence[Tensor], rows: Sequence[Tensor], bound: float) -> Tensor:
+    """Scale all gradients down together so that their norm is at most `bound`.
+
+    Returns:
+        The norm before, on the device.
+    """
+    everything = [*dense, *rows]
+    norms = [torch.linalg.vector_norm(gradient.float()) for gradient in everything]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    scale = (bound / (norm + 1e-6)).clamp(max=1.0)
+    torch._foreach_mul_(everything, scale)
+    return norm

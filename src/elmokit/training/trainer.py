@@ -1,0 +1,375 @@
+"""The work of pretraining: a biLM, its data, its loss and its optimisers as one thing to train."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from elmokit.checkpoints import native
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.model.bilm import BiLM
+from elmokit.text.inputs import InputBuilder
+from elmokit.corpus.shards import TokenCorpus
+from elmokit.text.vocab import Vocabulary
+from elmokit.training.batches import Batch, BatchMaker, WordTable, read_ahead
+from elmokit.training.distributed import Team
+from elmokit.training.heads import CnnHead, FullHead, Head, SampledHead
+from elmokit.training.loop import StepResult
+from elmokit.training.optim import (
+    RowGradient,
+    RowOptimiser,
+    clip_gradients,
+    dense_optimiser,
+    lay_out_optimiser,
+    learning_rate,
+    merge_rows,
+    optimiser_tensors,
+)
+from elmokit.training.cuda_graphs import Recorder
+from elmokit.training.sampling import LogUniformSampler
+from elmokit.training.settings import SEEDS, PretrainConfig
+from elmokit.training.checkpoint import Snapshot
+from elmokit.training.data import SentenceStreams
+from elmokit.training.window_model import blank_states, run_windows
+from elmokit.encode.elmo import Elmo
+from elmokit.lm.perplexity import Perplexity, perplexity
+
+_CARRY_ROWS, _CARRY_SENTENCES = 256, 50
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class _Gradients(NamedTuple):
+    """What one window gives."""
+
+    losses: Tensor  # (D,) the mean loss of each direction
+    dense: list[Tensor]
+    rows: list[RowGradient]
+
+
+class Pretraining:
+    """A `Work` for the training loop.
+
+    Args:
+        bilm: The model, on the team's device; its weights are changed.
+        corpus: The text.
+        config: The run's settings.
+        team: The processes of the run.
+        folder: Where the best model goes.
+        vocabulary: The softmax's words; the corpus's most frequent ones when left out.
+        symbols: The dictionary of a Unicode alphabet.
+        frozen: Leave everything but the softmax as it is.
+    """
+
+    def __init__(
+        self,
+        bilm: BiLM,
+        corpus: TokenCorpus,
+        config: PretrainConfig,
+        *,
+        team: Team,
+        folder: Path,
+        vocabulary: Vocabulary | None = None,
+        symbols: tuple[str, ...] | None = None,
+        frozen: bool = False,
+    ) -> None:
+        if config.data.rows < team.size:
+            raise ConfigError(
+                f"data.rows = {config.data.rows}: fewer than the {team.size} processes"
+            )
+        self._bilm = bilm
+        self._corpus = corpus
+        self._config = config
+        self._team = team
+        self._folder = folder
+        self._symbols = symbols
+        self._dtype = _DTYPES[config.run.precision]
+        assert bilm.config.softmax is not None
+        size = bilm.config.softmax.words
+        text = bilm.config.text
+        words = [text.begin, text.end, text.unknown, *corpus.words[3:]]  # as this model spells them
+        self.vocabulary = vocabulary or Vocabulary(words[:size], text)
+        inputs = InputBuilder(bilm.config, self.vocabulary, symbols)
+        self._table = WordTable(words, inputs, self.vocabulary)
+        self._sampler: LogUniformSampler | None = None
+        if config.loss.kind in ("sampled", "cnn"):
+            self._sampler = LogUniformSampler(size, config.loss.negatives)
+        self._head = self._make_head(size)
+        self._bilm.requires_grad_(not frozen)
+        assert bilm.softmax is not None
+        bilm.softmax.requires_grad_(True)
+        if isinstance(self._head, CnnHead) and bilm.softmax.weight is not None:
+            bilm.softmax.weight.requires_grad_(False)  # made from the spelling, not learned
+        bilm.mixes.requires_grad_(False)
+        self._rows = team.rows(config.data.rows)
+        self._states = blank_states(bilm, len(self._rows))
+        self._windows = 0
+        self._batches: Generator[Batch] | None = None
+        self._dense = [
+            (name, parameter)
+            for name, parameter in self._named_parameters()
+            if parameter.requires_grad
+            and not any(parameter is row for row in self._head.row_parameters)
+        ]
+        self._optimiser = dense_optimiser(self._dense, config.optimiser)
+        self._row_optimiser = RowOptimiser(self._head.row_parameters, config.optimiser)
+        self._compute = Recorder(self._gradients, team.device, active=self._head.same_work)
+        torch.manual_seed((config.run.seed * 1_000_003 + team.rank) % SEEDS)
+
+    def _make_head(self, size: int) -> Head:
+        if self._sampler is None:
+            return FullHead(self._bilm)
+        expected = torch.from_numpy(self._sampler.log_expected).to(self._team.device)
+        if self._config.loss.kind == "sampled":
+            return SampledHead(self._bilm, expected)
+        characters = self._bilm.config.characters
+        if characters is None:
+            raise ConfigError("loss.kind = 'cnn': the model reads no characters")
+        projection = nn.Linear(characters.width, self._bilm.config.lstm.width, bias=False)
+        generator = torch.Generator().manual_seed(self._config.run.seed)
+        nn.init.normal_(projection.weight, std=characters.width**-0.5, generator=generator)
+        words = self._table.inputs(np.arange(size))
+        return CnnHead(self._bilm, expected, words, projection.to(self._team.device))
+
+    def _named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        yield from self._bilm.named_parameters()
+        if isinstance(self._head, CnnHead):
+            yield from self._head.projection.named_parameters("head")
+
+    # One step
+
+    def step(self, number: int) -> StepResult:
+        """Read windows, take gradients, average them over the processes, change the weights."""
+        config = self._config.optimiser
+        rate = learning_rate(config, number, self._config.run.max_steps)
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        losses, gradients, used = [], list[Tensor](), list[RowGradient]()
+        for _ in range(config.accumulate):
+            more = self._window()
+            losses.append(more.losses)
+            used += more.rows
+            if gradients:
+                torch._foreach_add_(gradients, more.dense)
+            else:
+                gradients = more.dense
+        self._team.average(gradients)
+        rows = self._team.average_rows(merge_rows(used))
+        norm = clip_gradients(gradients, [gradient for _, _, gradient in rows], config.clip_norm)
+        for (_, parameter), gradient in zip(self._dense, gradients, strict=True):
+            parameter.grad = gradient
+        self._optimiser.step()
+        self._row_optimiser.step(rows, rate, number + 1)
+        self._optimiser.zero_grad(set_to_none=True)
+        data = self._config.data
+        return StepResult(
+            torch.stack(losses).mean(dim=0),
+            norm,
+            data.rows * data.unroll * config.accumulate,
+            rate,
+        )
+
+    def _window(self) -> _Gradients:
+        """The gradients of the next window."""
+        batch = next(self._reading())
+        found = self._compute(batch)
+        self._windows += 1
+        used = None if batch.sample is None else batch.sample.used
+        rows = [(p, rows[:used], gradient[:used]) for p, rows, gradient in found.rows]
+        losses = found.losses.clone()  # the next window may overwrite it
+        if self._config.optimiser.accumulate == 1:
+            return _Gradients(losses, found.dense, rows)
+        kept = [(p, rows.clone(), gradient.clone()) for p, rows, gradient in rows]
+        return _Gradients(losses, [gradient.clone() for gradient in found.dense], kept)
+
+    def _gradients(self, batch: Batch) -> _Gradients:
+        """Read a batch: the one part of a step that repeats, apart from what is in the batch."""
+        top, after = run_windows(
+            self._bilm,
+            batch,
+            self._states,
+            carry=self._config.data.carry,
+            dropout=self._config.run.dropout,
+            dtype=self._dtype,
+        )
+        sums, used = self._head.loss(top, batch)
+        # Processes are averaged later, so one with more rows than others counts for more.
+        share = len(self._rows) * self._team.size / self._config.data.rows
+        losses = sums * (share / top.shape[1])
+        scale = self._config.data.unroll if self._config.loss.times_unroll else 1
+        total = losses.mean() * (scale / self._config.optimiser.accumulate)
+        leaves = [*(parameter for _, parameter in self._dense), *(rows.leaf for rows in used)]
+        gradients = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
+        for state, end in zip(self._states, after, strict=True):
+            state.cells.copy_(end.cells)
+            state.output.copy_(end.output)
+        dense = [gradient.contiguous() for gradient in gradients[: len(self._dense)]]
+        of_rows = [
+            (rows.parameter, rows.rows, gradient)
+            for rows, gradient in zip(used, gradients[len(self._dense) :], strict=True)
+        ]
+        return _Gradients(losses.detach(), dense, of_rows)
+
+    def _reading(self) -> Iterator[Batch]:
+        if self._batches is None:
+            config = self._config
+            streams = SentenceStreams(
+                self._corpus.split("train"),
+                rows=self._rows,
+                total_rows=config.data.rows,
+                unroll=config.data.unroll,
+                seed=config.run.seed,
+                start=self._windows,
+            )
+            maker = BatchMaker(
+                self._table,
+                directions=len(self._bilm.config.lstm.directions),
+                sampler=self._sampler,
+                seed=config.run.seed,
+                gpu=self._team.device.type == "cuda",
+            )
+            self._batches = read_ahead(streams, maker)
+        return self._batches
+
+    # Measuring and keeping
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Held-out perplexity by the full softmax, both directions and their geometric mean."""
+        if not self._team.leads:
+            return {"score": 0.0}
+        result = self.heldout_perplexity(self._config.run.evaluate_tokens)
+        measured = {"score": result.perplexity, "perplexity": result.perplexity}
+        measured["forward"] = result.forward
+        if result.backward is not None:
+            measured["backward"] = result.backward
+        return measured
+
+    def heldout_perplexity(self, tokens: int | None) -> Perplexity:
+        """The measure behind `evaluate`, on the first so many tokens of the held-out text."""
+        return heldout_perplexity(self.elmo(), self._corpus, tokens, carry=self._config.data.carry)
+
+    def elmo(self) -> Elmo:
+        """The model as it is now, sharing its weights."""
+        return Elmo(self.checkpoint(card=None), device=self._team.device)
+
+    def keep(self, measured: Mapping[str, float]) -> None:
+        """Write the present weights as the run's result."""
+        now = self.checkpoint(card=None)
+        weights = {name: tensor.cpu() for name, tensor in now.weights.items()}
+        native.update(replace(now, weights=weights), self._folder)
+
+    def checkpoint(self, card: str | None) -> Checkpoint:
+        """The model as it is now."""
+        if isinstance(self._head, CnnHead):
+            self._head.materialise()
+        return Checkpoint(
+            self._bilm.config,
+            {name: tensor.detach() for name, tensor in self._bilm.state_dict().items()},
+            "elmokit",
+            str(self._folder),
+            vocabulary=self.vocabulary,
+            symbols=self._symbols,
+            card=card,
+        )
+
+    # Going on
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Weights, optimisers, LSTM state of all rows, random states, position."""
+        tensors = {f"model.{name}": p.detach() for name, p in self._named_parameters()}
+        for name, group in self._optimiser_tensors():
+            tensors[name] = group
+        for number, state in enumerate(self._states):
+            for part, rows in state._asdict().items():
+                gathered = self._team.gather_rows(rows.transpose(0, 1).contiguous())
+                tensors[f"lstm.{number}.{part}"] = torch.cat(gathered)  # (B, D, ...)
+        own = torch.get_rng_state()[None].to(self._team.device)
+        tensors["random.cpu"] = torch.cat(self._team.gather_rows(own))
+        if self._team.device.type == "cuda":
+            gpu = torch.cuda.get_rng_state(self._team.device)[None].to(self._team.device)
+            tensors["random.cuda"] = torch.cat(self._team.gather_rows(gpu))
+        facts = {
+            "windows": self._windows,
+            "processes": self._team.size,
+            "corpus": self._corpus_sizes(),
+        }
+        return tensors, facts
+
+    def _corpus_sizes(self) -> list[int]:
+        text = self._corpus.split("train")
+        return [len(text), text.tokens, len(self._corpus.words)]
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on where a snapshot was taken, with the same or another number of processes."""
+        tensors = dict(snapshot.tensors)
+        if snapshot.facts.get("corpus") != self._corpus_sizes():
+            raise ConfigError(
+                f"{self._corpus.folder}: the run was started with another corpus; resume it with "
+                "the same one, or start anew in another folder"
+            )
+        try:
+            with torch.no_grad():
+                for name, parameter in self._named_parameters():
+                    parameter.copy_(tensors[f"model.{name}"])
+                lay_out_optimiser(self._optimiser, self._dense, tensors)
+                for name, group in self._optimiser_tensors():
+                    group.copy_(tensors[name])
+            mine = slice(self._rows.start, self._rows.stop)
+            for number, state in enumerate(self._states):
+                for part, rows in state._asdict().items():
+                    rows.copy_(tensors[f"lstm.{number}.{part}"][mine].transpose(0, 1))
+            self._windows = int(snapshot.facts["windows"])
+            if snapshot.facts["processes"] == self._team.size:
+                # Copies, because torch reads the state from the start of its storage.
+                torch.set_rng_state(tensors["random.cpu"][self._team.rank].clone())
+                if "random.cuda" in tensors and self._team.device.type == "cuda":
+                    own = tensors["random.cuda"][self._team.rank].clone()
+                    torch.cuda.set_rng_state(own, self._team.device)
+        except (KeyError, RuntimeError) as error:
+            raise CheckpointError(
+                f"the snapshot of step {snapshot.step} belongs to a run with other settings "
+                f"({error}); start anew in another folder"
+            ) from None
+        self.close()
+
+    def close(self) -> None:
+        """End the thread that reads ahead; the next step would start a new one."""
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
+
+    def _optimiser_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor the optimisers remember, by a name that does not depend on the run."""
+        yield from optimiser_tensors(self._optimiser, self._dense)
+        for number, memories in enumerate(self._row_optimiser.memories):
+            for kind, memory in enumerate(memories):
+                yield f"rows.{number}.{kind}", memory
+
+
+def heldout_perplexity(
+    elmo: Elmo, corpus: TokenCorpus, tokens: int | None, *, carry: bool
+) -> Perplexity:
+    """Perplexity on a corpus's held-out text, or its first so many tokens.
+
+    Args:
+        elmo: The model.
+        corpus: The text.
+        tokens: How many tokens; all when None.
+        carry: Whether memory goes on from one sentence to the next, as it did in training.
+    """
+    split = corpus.split("heldout")
+    count = len(split)
+    if tokens is not None:
+        count = min(count, int(np.searchsorted(np.cumsum(split.lengths()), tokens)) + 1)
+    sentences = ([corpus.words[i] for i in split.tokens_of(n).tolist()] for n in range(count))
+    if not carry:
+        return perplexity(elmo, sentences)
+    # Rows start from blank memory, which such a model hardly knows: each reads many sentences.
+    rows = max(1, min(_CARRY_ROWS, count // _CARRY_SENTENCES))
+    return perplexity(elmo, sentences, state="carry", rows=rows)

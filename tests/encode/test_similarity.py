@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.errors import ConfigError, DataError
+from elmokit.encode.similarity import compare, cosine, nearest_uses, occurrences
+
+QUERY = ["the", "bank", "of", "the", "river"]
+
+
+@pytest.fixture(scope="module")
+def elmo():
+    return elmokit.load(Path(__file__).parents[1] / "golden" / "allennlp")
+
+
+def test_similarity_cosine_of_known_vectors():
+    assert cosine([1, 0], [0, 2]) == 0
+    assert cosine([1, 1], [-3, -3]) == pytest.approx(-1)
+    assert cosine([1, 0], [1, 1]) == pytest.approx(np.sqrt(0.5))
+
+
+def test_similarity_cosine_of_zeros_is_zero():
+    np.testing.assert_allclose(cosine([[0, 0], [1, 2]], [1, 2]), [0, 1])
+
+
+def test_similarity_cosine_broadcasts_and_stays_in_range():
+    vectors = np.random.default_rng(0).normal(size=(500, 7)).astype(np.float16)
+    table = cosine(vectors[:, None], vectors)
+    assert table.shape == (500, 500)
+    assert np.abs(table).max() <= 1
+    np.testing.assert_allclose(np.diag(table), 1)
+
+
+def test_similarity_occurrences_are_exact():
+    assert occurrences(["Bank", "bank", "banks", "bank"], "bank") == [1, 3]
+
+
+def test_similarity_compare_equals_encode(elmo):
+    other = ["a", "bank", "lent", "money"]
+    result = compare(elmo, QUERY, other, (1, 1))
+    one, two = elmo.encode([QUERY, other], layers="all")
+    expected = [float(cosine(one[i, 1], two[i, 1])) for i in range(3)]
+    assert result.layers == pytest.approx(expected)
+    mean = [array[1] for array in elmo.encode([QUERY, other])]
+    assert result.mean == pytest.approx(float(cosine(*mean)), abs=1e-6)
+    pooled = compare(elmo, QUERY, other)
+    means = elmo.encode([QUERY, other], layers=2, pool="mean")
+    assert pooled.layers[2] == pytest.approx(float(cosine(*means)), abs=1e-6)
+
+
+def test_similarity_nearest_uses_equals_brute_force(elmo):
+    random = np.random.default_rng(1)
+    words = ["bank", "Bank", "river", "the", "of", "money", "."]
+    corpus = [" ".join(random.choice(words, size=random.integers(0, 9))) for _ in range(120)]
+    query = elmo.encode([QUERY])[0][1]
+    every = [
+        (-float(cosine(vectors[place], query)), number, place)
+        for number, vectors in enumerate(elmo.encode(corpus))
+        for place in occurrences(corpus[number].split(), "bank")
+    ]
+    expected = sorted(every)[:8]
+    found = nearest_uses(elmo, QUERY, 1, iter(corpus), k=8)
+    assert [use.score for use in found] == pytest.approx([-score for score, _, _ in expected])
+    for use in found:
+        assert use.tokens == tuple(corpus[use.sentence].split())
+        assert use.tokens[use.position] == "bank"
+    assert len(nearest_uses(elmo, QUERY, 1, corpus, k=10_000)) == len(every)
+
+
+def test_similarity_nearest_uses_earlier_of_equals_first(elmo):
+    corpus = [["no"], QUERY, "the bank lent money", "x the bank", QUERY, QUERY]
+    found = nearest_uses(elmo, QUERY, 1, corpus, k=2)
+    assert [(use.sentence, use.position) for use in found] == [(1, 1), (4, 1)]
+    assert found[0].score == pytest.approx(1)
+
+
+def test_similarity_nearest_uses_of_another_word_and_layer(elmo):
+    corpus = ["money in the bank", "no money"]
+    found = nearest_uses(elmo, QUERY, 1, corpus, word="money", layers=2)
+    query = elmo.encode([QUERY], layers=2)[0][1]
+    expected = [float(cosine(elmo.encode(corpus[0], layers=2)[0], query))]
+    assert [use.score for use in found if use.sentence == 0] == pytest.approx(expected)
+
+
+def test_similarity_nearest_uses_memory_is_bounded():
+    class OneByOne:
+        def tokenize(self, text):
+            return text.split()
+
+        def encode_stream(self, sentences, **options):
+            return (np.ones((len(tokens), 4), np.float32) for tokens in sentences)
+
+        def encode(self, sentences, **options):
+            return list(self.encode_stream(sentences))
+
+    corpus = (f"the bank number {number} is here" for number in range(5_000))
+    tracemalloc.start()
+    found = nearest_uses(OneByOne(), QUERY, 1, corpus, k=3)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [use.sentence for use in found] == [0, 1, 2]
+    assert peak < 200_000  # all sentences would take megabytes
+
+
+@pytest.mark.parametrize("position", [-1, 5])
+def test_similarity_refuses_bad_positions(elmo, position):
+    with pytest.raises(DataError, match="the bank of the river"):
+        nearest_uses(elmo, QUERY, position, [])
+    with pytest.raises(DataError, match="sentence of 0"):
+        compare(elmo, QUERY, [])
+
+
+def test_similarity_refuses_bad_settings(elmo):
+    with pytest.raises(ConfigError, match="k=0"):
+        nearest_uses(elmo, QUERY, 1, [], k=0)
+    with pytest.raises(ConfigError, match="'all'"):
+        nearest_uses(elmo, QUERY, 1, [], layers="all")

@@ -1,0 +1,241 @@
+"""The engine of inference against the reference engine."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elmokit.config import LstmConfig
+from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
+from elmokit.engines import word_products
+from elmokit.engines.cpu import PackedWeights, run_slots
+from elmokit.engines.word_products import Words
+from elmokit.model.lstm import BiLstm
+from elmokit.model.packing import BatchWords, Packing
+
+CPU = torch.device("cpu")
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+class Drawn:
+    """A random layer and batch."""
+
+    def __init__(self, seed, lengths, width, cells, projection):
+        self.generator = torch.Generator().manual_seed(seed)
+        self.lengths = lengths
+        out = width if projection else cells
+        self.x = self.draw(sum(lengths), width)
+        self.state = LstmState(self.draw(len(lengths), cells), self.draw(len(lengths), out))
+        self.weights = LstmWeights(
+            self.draw(4 * cells, width),
+            self.draw(4 * cells, out),
+            self.draw(4 * cells),
+            self.draw(out, cells) if projection else None,
+        )
+
+    def draw(self, *shape):
+        return torch.randn(*shape, generator=self.generator)
+
+    def run(self, engine, direction, rows=None, words=None):
+        """Outputs in the flat order, and states in the batch's own."""
+        packing = Packing(self.lengths, CPU, rows=rows)
+        state = LstmState(*map(packing.sort, self.state))
+        x = packing.pack(self.x, direction)
+        if words is not None:
+            names, vectors, places = words
+            x = Words(names, vectors, packing.pack(places, direction))
+        output, end = engine(x, packing, state)
+        return packing.unpack(output, direction), *map(packing.restore, end)
+
+
+lengths_strategy = st.lists(st.integers(1, 9), min_size=1, max_size=14)
+layer_strategy = {
+    "seed": st.integers(0, 10_000),
+    "lengths": lengths_strategy,
+    "width": st.sampled_from([1, 3, 16]),
+    "cells": st.sampled_from([1, 5, 16, 33]),
+    "projection": st.booleans(),
+}
+clip_strategy = {
+    "cell_clip": st.sampled_from([None, 0.3, 3.0]),
+    "projection_clip": st.sampled_from([None, 0.2, 3.0]),
+    "forget_bias": st.sampled_from([0.0, 1.0]),
+}
+
+
+@settings(max_examples=80)
+@given(
+    **layer_strategy,
+    **clip_strategy,
+    rows=st.sampled_from([1, 2, 3, 5, None]),
+    direction=st.sampled_from(["forward", "backward"]),
+)
+def test_slots_compute_what_the_reference_computes(
+    seed,
+    lengths,
+    width,
+    cells,
+    projection,
+    cell_clip,
+    projection_clip,
+    forget_bias,
+    rows,
+    direction,
+):
+    width = width if projection else cells
+    drawn = Drawn(seed, lengths, width, cells, projection)
+    clips = Clips(cell_clip, projection_clip)
+
+    def reference(x, packing, state):
+        turns = packing.turns
+        return run_lstm(x, packing.batch_sizes, state, drawn.weights, clips, forget_bias, turns)
+
+    def slots(x, packing, state):
+        packed = PackedWeights(drawn.weights, forget_bias, "float32")
+        return run_slots(x, packing.batch_sizes, state, packed, clips, packing.turns)
+
+    with torch.no_grad():
+        want = drawn.run(reference, direction)
+        for found in (
+            drawn.run(reference, direction, rows),
+            drawn.run(slots, direction, rows),
+        ):
+            for one, other in zip(found, want, strict=True):
+                torch.testing.assert_close(one, other, **CLOSE)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10_000), lengths=lengths_strategy, rows=st.sampled_from([1, 3, None]))
+def test_gradients_of_the_reference_do_not_depend_on_the_rows(seed, lengths, rows):
+    drawn = Drawn(seed, lengths, 3, 4, projection=True)
+    seen = []
+    for count in (None, rows):
+        leaves = [w.clone().requires_grad_() for w in drawn.weights]
+
+        def run(x, packing, state, leaves=leaves):
+            weights = LstmWeights(*leaves)
+            clips = Clips(3.0, 3.0)
+            return run_lstm(x, packing.batch_sizes, state, weights, clips, 1.0, packing.turns)
+
+        output, cells, last = drawn.run(run, "backward", count)
+        (output.sin().sum() + cells.sum() + last.cos().sum()).backward()
+        seen.append([leaf.grad for leaf in leaves])
+    for one, other in zip(*seen, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    batches=st.lists(lengths_strategy, min_size=1, max_size=4),
+    words=st.integers(1, 12),
+    room=st.sampled_from([1, 8, 200]),
+)
+def test_products_of_words_are_those_of_their_vectors(seed, batches, words, room):
+    with pytest.MonkeyPatch.context() as patch:
+        # A table with room for few words, and few tokens looked up at a time.
+        patch.setattr(word_products, "CHUNK_TOKENS", room)
+        patch.setattr("elmokit.engines.cpu.CHUNK_TOKENS", room)
+        patch.setattr(word_products, "TABLE_BYTES", 1)
+        drawn = Drawn(seed, [1], 3, 5, projection=True)
+        packed = PackedWeights(drawn.weights, 1.0, "float32")
+        assert packed.words.capacity == room
+        vectors = drawn.draw(words, 3)
+        for lengths in batches:
+            drawn.lengths = lengths
+            drawn.state = LstmState(drawn.draw(len(lengths), 5), drawn.draw(len(lengths), 3))
+            places = torch.randint(words, (sum(lengths),), generator=drawn.generator)
+            drawn.x = vectors[places]
+            clips = Clips(3.0, 3.0)
+
+            def slots(x, packing, state, clips=clips):
+                return run_slots(x, packing.batch_sizes, state, packed, clips, packing.turns)
+
+            with torch.no_grad():
+                want = drawn.run(slots, "forward", 4)
+                found = drawn.run(slots, "forward", 4, words=(range(words), vectors, places))
+            for one, other in zip(found, want, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 10_000),
+    lengths=lengths_strategy,
+    layers=st.integers(1, 3),
+    residual=st.booleans(),
+    backward=st.booleans(),
+    projection=st.booleans(),
+    known_words=st.booleans(),
+    threads=st.sampled_from([1, 2, 5]),
+)
+def test_whole_stacks_agree(
+    seed, lengths, layers, residual, backward, projection, known_words, threads
+):
+    config = LstmConfig(
+        layers=layers,
+        cells=6,
+        width=4 if projection else 6,
+        projection=projection,
+        residual=residual,
+        backward=backward,
+        cell_clip=3.0,
+        projection_clip=3.0,
+    )
+    lstm = BiLstm(config)
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in lstm.parameters():
+            parameter.normal_(generator=g)
+    vectors = torch.randn(5, config.width, generator=g)
+    places = torch.randint(5, (sum(lengths),), generator=g)
+    words = BatchWords(range(5), vectors, places) if known_words else None
+    packing = Packing(lengths, CPU, rows=3, words=words)
+    start = [
+        {
+            name: LstmState(
+                torch.randn(len(lengths), 6, generator=g),
+                torch.randn(len(lengths), config.width, generator=g),
+            )
+            for name in config.directions
+        }
+        for _ in range(layers)
+    ]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.no_grad():
+            fast = list(lstm.layers(vectors[places], packing, start))
+        assert torch.get_num_threads() == threads
+        slow = list(lstm.layers(vectors[places], Packing(lengths, CPU), start))  # with gradients
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(fast, slow, strict=True):
+        assert other.vectors.requires_grad
+        torch.testing.assert_close(one.vectors, other.vectors, **CLOSE)
+        for name in config.directions:
+            torch.testing.assert_close(tuple(one.state[name]), tuple(other.state[name]), **CLOSE)
+
+
+def test_changed_weights_are_packed_anew():
+    lstm = BiLstm(LstmConfig(layers=1, cells=4, width=3))
+    with torch.no_grad():
+        for parameter in lstm.parameters():
+            parameter.normal_()
+    packing = Packing([2, 3], CPU)
+    x = torch.randn(5, 3)
+
+    def vectors(lstm):
+        return next(iter(lstm.layers(x, packing, [lstm.zero_state(2)]))).vectors
+
+    with torch.no_grad():
+        first = vectors(lstm)
+        twin = copy.deepcopy(lstm)
+        torch.testing.assert_close(vectors(twin), first)
+        for parameter in lstm.parameters():
+            parameter.mul_(2)
+        changed = vectors(lstm)
+    assert not torch.allclose(first, changed)
+    torch.testing.assert_close(changed, vectors(lstm).detach(), **CLOSE)  # by the reference

@@ -1,0 +1,76 @@
+"""What the tests of the service share."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.testclient import TestClient
+
+from elmokit.tasks.fitting import fit, task_settings
+from elmokit.tasks.predictor import Predictor
+from elmokit.server.app import make_app
+from elmokit.server.server import configuration, open_port
+from elmokit.server.settings import Limits
+from elmokit.server.registry import Shelf
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+ADDRESS = "http://127.0.0.1:8000"
+NO_CHANGE = Limits()
+
+
+@contextmanager
+def client_of(shelf: Shelf, **options: Any) -> Iterator[TestClient]:
+    with TestClient(make_app(shelf, **options), base_url=ADDRESS) as client:
+        yield client
+
+
+class Live:
+    """A service in a thread of this process, on a real port."""
+
+    def __init__(self, app: Any, limits: Limits = NO_CHANGE) -> None:
+        self._door: socket.socket = open_port("127.0.0.1", 0)
+        self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
+        self._server = uvicorn.Server(configuration(app, limits))
+        self._thread = threading.Thread(target=self._server.run, args=([self._door],))
+
+    def __enter__(self) -> Live:
+        self._thread.start()
+        while not self._server.started:
+            assert self._thread.is_alive()
+            self._thread.join(0.02)
+        return self
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._server.server_state.connections)
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._door.close()
+
+
+def barely_trained(task: str, examples: list[Any], folder: Path) -> Predictor:
+    """A predictor after one pass over a few examples, read from its folder."""
+    small = ["encoder.cells=8", "inputs.words=8", "run.epochs=1", "run.batch=4"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("elmokit.tasks.report.draw", lambda *_: False)
+        predictor = fit(
+            task,
+            examples * 4,
+            examples,
+            elmo="test-tiny",
+            config=task_settings(task, None, small),
+            device="cpu",
+            quiet=True,
+        )
+    predictor.save(folder)
+    return Predictor.load(folder)

@@ -1,0 +1,321 @@
+"""Each route answers what the library answers."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from services import GOLDEN, client_of
+
+import elmokit
+from elmokit.encode.similarity import compare, cosine, nearest_uses
+from elmokit.lm.substitutes import guesses, substitutes
+from elmokit.server.formats import ARROW, JSON, NPY
+from elmokit.server.registry import Shelf
+
+SENTENCES = ["the cat sat on the mat .", ["a", "Größe", "東京"], "", "cat"]
+EXACT = {"rtol": 1e-6, "atol": 1e-6}
+
+
+def post(client, path, **body):
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def vectors_of(model, **options):
+    return model.encode(SENTENCES, progress=False, **options)
+
+
+@pytest.mark.parametrize("pool", [None, "mean", "max"])
+@pytest.mark.parametrize("layers", ["mean", "top", "all", 0, -1, [0.2, 0.3, 0.5]], ids=str)
+def test_encode_gives_the_vectors_of_encode_in_all_formats(client, model, layers, pool):
+    expected = vectors_of(model, layers=layers, pool=pool)
+    body = {"sentences": SENTENCES, "layers": layers, "pool": pool}
+    found = post(client, "/v1/encode", **body)
+    assert found["model"] == "standard"
+    assert [s["tokens"] for s in found["sentences"]][:2] == [SENTENCES[0].split(), SENTENCES[1]]
+    for sentence, array in zip(found["sentences"], expected, strict=True):
+        # JSON has no place for the width of an array without rows.
+        if array.size:
+            np.testing.assert_allclose(np.array(sentence["vectors"]), array, **EXACT)
+        else:
+            assert np.array(sentence["vectors"]).size == 0
+    npy = client.post("/v1/encode", json=body, headers={"Accept": NPY})
+    assert npy.headers["content-type"] == NPY
+    file = io.BytesIO(npy.content)
+    arrays = list(np.load(file)) if pool else [np.load(file) for _ in SENTENCES]
+    assert not file.read()
+    arrow = client.post("/v1/encode", json=body, headers={"Accept": ARROW})
+    table = pa.ipc.open_stream(arrow.content).read_all().to_pydict()
+    assert table["tokens"] == [sentence["tokens"] for sentence in found["sentences"]]
+    for number, array in enumerate(expected):
+        assert arrays[number].dtype == np.float32
+        np.testing.assert_allclose(arrays[number], array, **EXACT)
+        shaped = np.array(table["vectors"][number], "f4").reshape(table["shape"][number])
+        np.testing.assert_allclose(shaped, array, **EXACT)
+
+
+def test_large_answers_are_written_in_pieces(client, model):
+    sentences = [["word", "cat", str(i)] * 40 for i in range(20)]
+    found = post(client, "/v1/encode", sentences=sentences, layers="all")
+    expected = model.encode(sentences, layers="all", progress=False)
+    assert sum(array.size for array in expected) > 1 << 16
+    for sentence, array in zip(found["sentences"], expected, strict=True):
+        np.testing.assert_allclose(np.array(sentence["vectors"]), array, **EXACT)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
+def test_binary_requests_say_the_same_as_json(client, texts):
+    json_answer = client.post("/v1/encode", json={"sentences": texts, "layers": "top"})
+    assert json_answer.status_code == 200, json_answer.text
+    sink = io.BytesIO()
+    np.save(sink, np.array(texts, dtype=np.str_))
+    npy = client.post(
+        "/v1/encode?layers=top", content=sink.getvalue(), headers={"Content-Type": NPY}
+    )
+    # numpy knows no empty strings alone, and drops NUL at the end, which is refused anyway.
+    if any(texts) or not texts:
+        assert npy.json() == json_answer.json()
+    stream = io.BytesIO()
+    table = pa.table({"text": pa.array(texts, pa.string())})
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    arrow = client.post(
+        "/v1/encode?layers=top", content=stream.getvalue(), headers={"Content-Type": ARROW}
+    )
+    assert arrow.json() == json_answer.json()
+
+
+def test_arrow_brings_tokens_and_query_brings_weights(client, model):
+    stream = io.BytesIO()
+    table = pa.table({"tokens": [["a", "cat"], ["mat"]], "text": ["x", "y"]})
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    answer = client.post(
+        "/v1/encode?layers=0.5,0,1&pool=max&model=standard",
+        content=stream.getvalue(),
+        headers={"Content-Type": ARROW, "Accept": NPY},
+    )
+    expected = model.encode([["a", "cat"], ["mat"]], layers=[0.5, 0, 1], pool="max")
+    np.testing.assert_allclose(np.load(io.BytesIO(answer.content)), expected, **EXACT)
+
+
+def test_the_best_accepted_type_is_sent(client):
+    def kind(accept):
+        body = {"sentences": ["a"]}
+        answer = client.post("/v1/encode", json=body, headers={"Accept": accept})
+        return answer.headers["content-type"] if answer.status_code == 200 else answer.status_code
+
+    assert kind("") == JSON
+    assert kind("*/*") == JSON
+    assert kind("text/html, application/*;q=0.5") == JSON
+    assert kind(f"{JSON};q=0.1, {NPY};q=0.9, {ARROW};q=0.5") == NPY
+    assert kind(f"{NPY};q=0, {ARROW}") == ARROW
+    assert kind("text/html") == 406
+
+
+def test_models_are_chosen_by_name(client, model):
+    found = post(client, "/v1/encode", sentences=["a"], model="tiny")
+    assert found["dim"] == 32
+    listed = client.get("/v1/models").json()
+    assert [m["name"] for m in listed["models"]] == ["standard", "tiny"]
+    assert [m["predicts_words"] for m in listed["models"]] == [True, False]
+    assert listed["models"][0]["dim"] == model.dim
+    assert {p["name"]: p["task"] for p in listed["predictors"]} == {
+        "classify": "classify",
+        "tag": "tag",
+    }
+    assert listed["limits"]["tokens"] == 16384
+    assert client.post("/v1/encode", json={"sentences": [], "model": "x"}).status_code == 404
+
+
+def test_similar_compares_words_and_sentences(client, model):
+    first, second = "the cat sat", "a cat lay"
+    words = post(client, "/v1/similar", sentence=first, word="cat", other=second, other_position=1)
+    expected = compare(model, first.split(), second.split(), (1, 1))
+    np.testing.assert_allclose(words["cosine"]["layers"], expected.layers, **EXACT)
+    assert words["cosine"]["mean"] == pytest.approx(expected.mean, rel=1e-6)
+    assert words["query"] == {"tokens": first.split(), "position": 1}
+    whole = post(client, "/v1/similar", sentence=first, other=second)
+    assert whole["cosine"]["mean"] == pytest.approx(
+        compare(model, first.split(), second.split()).mean, rel=1e-6
+    )
+
+
+def test_similar_finds_the_nearest_uses(client, model):
+    among = ["a cat lay", "no", "the cat the cat", "cat"]
+    found = post(client, "/v1/similar", sentence="the cat", word="cat", among=among, k=3, layers=1)
+    expected = nearest_uses(model, ["the", "cat"], 1, among, k=3, layers=1)
+    assert [(use["sentence"], use["position"]) for use in found["uses"]] == [
+        (use.sentence, use.position) for use in expected
+    ]
+    np.testing.assert_allclose(
+        [use["cosine"] for use in found["uses"]], [use.score for use in expected], **EXACT
+    )
+
+
+def test_similar_finds_uses_of_another_word(client, model):
+    among = ["a dog lay", "the cat", "dog dog"]
+    body = {"sentence": "the cat", "word": "cat", "other_word": "dog", "among": among}
+    found = post(client, "/v1/similar", **body)
+    expected = nearest_uses(model, ["the", "cat"], 1, among, word="dog")
+    assert [(use["sentence"], use["position"]) for use in found["uses"]] == [
+        (use.sentence, use.position) for use in expected
+    ]
+    assert {use["sentence"] for use in found["uses"]} == {0, 2}
+    refused = client.post("/v1/similar", json=body | {"other_position": 0})
+    assert (refused.status_code, "other_position" in refused.text) == (422, True)
+
+
+def test_layers_compares_all_tokens(client, model):
+    found = post(client, "/v1/layers", sentence="the cat sat", other="a mat")
+    a, b = (model.encode(text, layers="all") for text in ("the cat sat", "a mat"))
+    expected = [
+        [[cosine(a[layer, i], b[layer, j]) for j in range(2)] for i in range(3)]
+        for layer in range(3)
+    ]
+    np.testing.assert_allclose(found["layers"], expected, rtol=1e-5, atol=1e-6)
+    own = post(client, "/v1/layers", sentence="the cat sat")
+    np.testing.assert_allclose(np.diagonal(own["layers"], axis1=1, axis2=2), 1, rtol=1e-5)
+
+
+def test_score_gives_the_scores_of_the_library(client, model):
+    found = post(client, "/v1/score", sentences=SENTENCES)["sentences"]
+    for sentence, score in zip(found, model.score(SENTENCES), strict=True):
+        assert sentence["tokens"] == score.tokens
+        np.testing.assert_allclose(sentence["forward"], score.forward, **EXACT)
+        np.testing.assert_allclose(sentence["backward"], score.backward, **EXACT)
+        assert sentence["perplexity"] == pytest.approx(score.perplexity, rel=1e-5)
+        assert sentence["unknown"] == score.unknown.tolist()
+
+
+def test_substitutes_are_those_of_both_and_of_each_direction(client, model):
+    tokens = ["the", "cat", "sat", "."]
+    found = post(client, "/v1/substitutes", sentence=tokens, word="sat", k=4)
+    assert found["position"] == 2
+    for name, expected in (
+        ("both", substitutes(model, tokens, 2, 4)),
+        ("forward", guesses(model, tokens, 2, "forward", 4)),
+        ("backward", guesses(model, tokens, 2, "backward", 4)),
+    ):
+        assert [guess["word"] for guess in found[name]] == [guess.word for guess in expected]
+        assert found[name][0]["logprob"] == pytest.approx(expected[0].logprob, rel=1e-5)
+    best = found["both"][0]
+    product = best["forward"] + best["backward"]
+    others = [guess["forward"] + guess["backward"] for guess in found["both"]]
+    assert product == max(others)
+
+
+def test_inspect_shows_the_numbers_of_the_model(client, model):
+    tokens = ["the", "cät", "sat"]
+    found = post(client, "/v1/inspect", sentence=tokens, position=1, k=1000 // 10)
+    layers = model.encode([tokens], layers="all")[0]
+    width = model.config.lstm.width
+    assert [c["character"] for c in found["characters"]][:6] == [
+        "<word>",
+        "c",
+        "0xC3",
+        "0xA4",
+        "t",
+        "</word>",
+    ]
+    assert found["token_vector"]["norm"] == pytest.approx(
+        float(np.linalg.norm(layers[0, 1, :width])), rel=1e-5
+    )
+    for layer in found["layers"]:
+        for name, half in (("forward", slice(0, width)), ("backward", slice(width, None))):
+            states = layer["directions"][name]
+            vectors = layers[layer["number"], :, half]
+            np.testing.assert_allclose(states["norms"], np.linalg.norm(vectors, axis=1), rtol=1e-5)
+            np.testing.assert_allclose(states["first"], vectors[1, :8], rtol=1e-5, atol=1e-6)
+    # All filters were asked for: with the highways on top they make the token vector.
+    cnn = model.bilm.encoder.characters
+    x = torch.zeros(cnn.embedding.new_empty(18).shape)
+    for entry in found["filters"]:
+        x[entry["number"]] = entry["value"]
+    assert [w["filters"] for w in found["widths"]] == [4, 6, 8]
+    for highway, shown in zip(cnn.highways, found["highways"], strict=True):
+        weight, bias = highway.weight[18:], highway.bias[18:]
+        gate = torch.sigmoid(weight @ x + bias)
+        assert shown["mean"] == pytest.approx(float(gate.mean()), rel=1e-5)
+        assert sum(shown["bins"]) == 18
+        x = highway(x[None])[0]
+    projected = model.bilm.encoder.projection(x[None])[0]
+    np.testing.assert_allclose(projected.detach(), layers[0, 1, :width], rtol=1e-4, atol=1e-5)
+    for position, guess in enumerate(found["guesses"]):
+        for name in ("forward", "backward"):
+            expected = guesses(model, tokens, position, name, 3)
+            assert [g["word"] for g in guess[name][:3]] == [g.word for g in expected]
+            chance = math.exp(getattr(expected[0], name))
+            assert guess[name][0]["probability"] == pytest.approx(chance, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("folder", "characters", "directions", "guesses"),
+    [
+        ("tf-checkpoint/word", False, ["forward", "backward"], True),
+        ("tf-checkpoint/unidirectional", True, ["forward"], True),
+        ("many-langs/released", True, ["forward", "backward"], False),
+    ],
+)
+def test_other_kinds_of_models_are_shown_as_far_as_they_go(folder, characters, directions, guesses):
+    other = elmokit.load(GOLDEN / folder)
+    with client_of(Shelf({"other": other})) as client:
+        found = post(client, "/v1/inspect", sentence=["the", "cat"], word="cat")
+        assert bool(found["characters"]) == bool(found["filters"]) == characters
+        assert list(found["layers"][0]["directions"]) == directions
+        assert (found["guesses"] is not None) == guesses
+        if guesses:
+            both = post(client, "/v1/substitutes", sentence=["the", "cat"], position=0)
+            assert (both["backward"] is not None) == ("backward" in directions)
+            assert post(client, "/v1/score", sentences=["the cat"])["sentences"]
+        else:
+            answer = client.post("/v1/score", json={"sentences": ["the cat"]})
+            assert answer.status_code == 422
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_predict_gives_the_predictors_answers(client, predictors, task):
+    texts = ["a fine film", ["Anna", "saw", "Rome"]]
+    found = post(client, "/v1/predict", predictor=task, items=texts)
+    predictor = predictors[task]
+    assert [item["answer"] for item in found["items"]] == predictor.predict(texts)
+    assert found["items"][0]["texts"] == [["a", "fine", "film"]]
+    assert found["layers"] == predictor.model.embedder.learned_mixes()
+    assert found["layers"]
+
+
+def test_metrics_count_requests_and_tokens(client):
+    def value(name):
+        lines = client.get("/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+    before = value("elmokit_tokens_total"), value('elmokit_requests_total{route="/v1/encode"')
+    post(client, "/v1/encode", sentences=["one two three"])
+    after = value("elmokit_tokens_total"), value('elmokit_requests_total{route="/v1/encode"')
+    assert (after[0] - before[0], after[1] - before[1]) == (5, 1)
+    assert client.get("/metrics").headers["content-type"].startswith("text/plain; version=")
+    assert 'route="other"' in client.get("/metrics").text or client.get("/nowhere")
+
+
+def test_health_is_there(client):
+    assert client.get("/healthz").json() == client.get("/readyz").json() == {"status": "ok"}
+
+
+def test_every_example_of_the_document_works(client):
+    document = client.get("/openapi.json").json()
+    tried = 0
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            content = operation.get("requestBody", {}).get("content", {})
+            for example in content.get(JSON, {}).get("examples", {}).values():
+                assert client.post(path, json=example["value"]).status_code == 200, path
+                tried += 1
+    assert tried >= 10
