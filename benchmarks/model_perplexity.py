@@ -1,4 +1,4 @@
-"""Held-out perplexity of a model: full softmax, both directions, every sentence from blank memory.
+"""Held-out perplexity: full softmax, both directions, a zero initial state for every sentence.
 
 Run: python benchmarks/model_perplexity.py MODEL [TEXT ...] [--data FOLDER] [--device cuda]
          [--tokens 100000] [--save NAME]
@@ -37,8 +37,8 @@ from model_senses import LISTS, language_of
 
 import elmokit
 from elmokit.corpus.documents import read_documents
-from elmokit.text.sentences import split_sentences
 from elmokit.lm.perplexity import Perplexity, perplexity
+from elmokit.text.sentences import split_sentences
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = next(

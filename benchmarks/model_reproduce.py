@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 from machine import report
 
-from elmokit.model.init import random_model
 from elmokit.corpus.shards import TokenCorpus
-from elmokit.training.distributed import Team
+from elmokit.model.init import random_model
+from elmokit.training.distributed import DistContext
 from elmokit.training.model_sizes import model_config, unicode_symbols
-from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import PRESETS, PretrainConfig, settings_for
+from elmokit.training.trainer import PretrainTrainer
 
 
 def losses(config: PretrainConfig, corpus: TokenCorpus, steps: int, device: str) -> torch.Tensor:
@@ -30,8 +30,10 @@ def losses(config: PretrainConfig, corpus: TokenCorpus, steps: int, device: str)
     if sizes.characters is not None and sizes.characters.alphabet == "unicode":
         symbols = unicode_symbols(corpus, sizes)
     bilm = random_model(sizes, config.run.seed).to(device)
-    team = Team(0, 1, torch.device(device))
-    work = Pretraining(bilm, corpus, config, team=team, folder=Path("unused"), symbols=symbols)
+    context = DistContext(0, 1, torch.device(device))
+    work = PretrainTrainer(
+        bilm, corpus, config, context=context, folder=Path("unused"), symbols=symbols
+    )
     try:
         return torch.stack([work.step(number).losses.float() for number in range(steps)]).cpu()
     finally:

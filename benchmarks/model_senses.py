@@ -30,9 +30,9 @@ from machine import report
 from numpy.typing import NDArray
 
 import elmokit
+from elmokit.encode.similarity import cosine
 from elmokit.probes.sources import random_weights
 from elmokit.text.sentences import split_sentences
-from elmokit.encode.similarity import cosine
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Sentence

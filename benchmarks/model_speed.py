@@ -22,9 +22,9 @@ from model_senses import language_of, running_text
 
 import elmokit
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.encode.elmo import Elmo
 from elmokit.model.init import random_model
 from elmokit.training.settings import PRESETS
-from elmokit.encode.elmo import Elmo
 
 CASES = ("cold", "warm")
 

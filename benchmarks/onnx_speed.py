@@ -3,7 +3,7 @@
 Run: python benchmarks/onnx_speed.py [--models NAME ...] [--save]
 A model is the shape of a published one with random weights, or anything that elmokit loads. Both
 sides encode the same sentences of 20 words on one thread, without a cache of words; runs take
-turns, and each figure is the best of them in processor time, which other load disturbs least. The
+turns, and each figure is the best of them in CPU time, which other load disturbs least. The
 error is that of all vectors of a layer together: |theirs - torch's| / |torch's|.
 """
 
@@ -23,10 +23,10 @@ from machine import report
 
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import published_shape
-from elmokit.model.init import random_model
-from elmokit.integrations.onnx import OnnxElmo
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
+from elmokit.integrations.onnx import OnnxElmo
+from elmokit.model.init import random_model
 
 SHAPES = ("small", "medium", "original")
 BATCHES = (1, 8, 32)

@@ -3,7 +3,7 @@
 Run: python benchmarks/pretrain_quality.py CORPUS [--preset small] [--steps 3000] [--save]
 
 CORPUS is a folder made by ``elmokit corpus prepare``. The time is that of training alone, without
-the looks at held-out text; perplexity is by the full softmax, every sentence from blank memory.
+the evaluations; perplexity is by the full softmax, every sentence from a zero initial state.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Run: python benchmarks/pretrain_speed.py CORPUS [--presets tiny small medium ori
 
 CORPUS is a folder made by ``elmokit corpus prepare``. Where its words are fewer than a preset's
 vocabulary, made-up words that never occur fill the softmax, so that it has its full size.
-Everything is measured end to end: reading, batches, both directions, softmax, optimiser.
+Everything is measured end to end: reading, batches, both directions, softmax, optimizer.
 
 Operations are counted as in `elmokit.bench.flops`: the LSTM for every token, the character CNN
 for every distinct word of a window, the softmax for every token against the sample. What the
@@ -27,12 +27,12 @@ from machine import report
 from elmokit.bench.ceiling import Ceiling
 from elmokit.bench.flops import training_token
 from elmokit.config import ModelConfig
-from elmokit.model.init import random_model
 from elmokit.corpus.shards import TokenCorpus
-from elmokit.training.distributed import Team
+from elmokit.model.init import random_model
+from elmokit.training.distributed import DistContext
 from elmokit.training.model_sizes import model_config
-from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import PRESETS, PretrainConfig
+from elmokit.training.trainer import PretrainTrainer
 
 
 class FilledCorpus(TokenCorpus):
@@ -49,7 +49,7 @@ class FilledCorpus(TokenCorpus):
 
 
 def matrix_rate(device: torch.device) -> float:
-    """Operations a second of a large matrix product, in bfloat16 on a GPU, else float32."""
+    """Operations a second of a large matmul, in bfloat16 on a GPU, else float32."""
     spec = {
         "device": str(device),
         "precision": "bfloat16" if device.type == "cuda" else "float32",
@@ -67,7 +67,7 @@ def synchronise(device: torch.device) -> None:
 
 def training(
     run: PretrainConfig, folder: Path, device: torch.device, seed: int = 0
-) -> tuple[Pretraining, ModelConfig, list[str]]:
+) -> tuple[PretrainTrainer, ModelConfig, list[str]]:
     """A run before its first step, its model, and the text's words, frequent ones first."""
     corpus = FilledCorpus(folder)
     if device.type == "cuda":
@@ -77,7 +77,9 @@ def training(
         run = replace(run, run=replace(run.run, precision="float32"))
     config = model_config(run, corpus)
     bilm = random_model(config, seed=seed).to(device)
-    work = Pretraining(bilm, corpus, run, team=Team(0, 1, device), folder=Path("unused"))
+    work = PretrainTrainer(
+        bilm, corpus, run, context=DistContext(0, 1, device), folder=Path("unused")
+    )
     return work, config, corpus.words
 
 
@@ -107,7 +109,7 @@ def measure(
     return {
         "rows": run.data.rows,
         "unroll": run.data.unroll,
-        "accumulate": run.optimiser.accumulate,
+        "accumulate": run.optimizer.accumulate,
         "words": words,
         "distinct": distinct,
         "step_seconds": seconds,
@@ -145,7 +147,7 @@ def main() -> None:
     device = torch.device(options.device)
     rate = matrix_rate(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    lines = [f"{name}: matrix products at {rate / 1e12:.2f} TFLOP/s", HEAD]
+    lines = [f"{name}: matmuls at {rate / 1e12:.2f} TFLOP/s", HEAD]
     for preset in options.presets:
         found = measure(PRESETS[preset], options.corpus, device, options.steps, rate)
         lines.append(line(preset, found))

@@ -2,7 +2,7 @@
 
 Run: python benchmarks/ray_encode.py [--save] [--rounds N] [--text FILE]
 Every measurement is a fresh process that encodes the same sentences with the default model, one
-vector a sentence. They take turns, and each figure is the best of the rounds; other load on the
+vector per sentence. They take turns, and each figure is the best of the rounds; other load on the
 machine only takes from it. "whole" is everything from the start of the command to its end; Ray has
 processes to start. "encoding" leaves that out: for the plain command the time that it reports, for
 Ray the time from its first finished file to its last, with the sentences of the files between.

@@ -6,7 +6,7 @@ A process of `elmokit serve` with random weights of a published shape is asked b
 once, each over one connection, each with its next request as soon as the last one is answered. Then
 a few answers are compared with `encode`, and memory is read as the minutes go by. Before the load
 and after it a process of its own measures `encode` on the same sentences: the ratio is that of the
-service's tokens per second to the mean of both. On a machine that others use, the processor time of
+service's tokens per second to the mean of both. On a machine that others use, the CPU time of
 a token says more: it stands below. Memory grows while the model's tables of words fill, in the
 service as in `encode`; then it is flat.
 """
@@ -271,7 +271,7 @@ def lines(
         f"tokens/s, encode       {plain[0]:>10,.0f}  "
         f"(before {before[0]:,.0f}, after {after[0]:,.0f})",
         f"service / encode       {service[0] / plain[0]:>10.2f}",
-        f"processor time a token {service[1] * 1e6:>10,.0f} µs, encode {plain[1] * 1e6:,.0f} µs "
+        f"CPU time a token {service[1] * 1e6:>10,.0f} µs, encode {plain[1] * 1e6:,.0f} µs "
         f"(encode / service {plain[1] / service[1]:.2f})",
         f"largest difference     {worst:>10.1e}  (npy and JSON against encode, 100 sentences)",
         "memory, MiB            " + " ".join(f"{mean:>10,.0f}" for mean in means),

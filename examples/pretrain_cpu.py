@@ -24,8 +24,8 @@ import torch
 import elmokit
 from elmokit.corpus.prepare import CorpusConfig
 from elmokit.corpus.shards import TokenCorpus
-from elmokit.training.settings import settings_for
 from elmokit.lm.perplexity import perplexity
+from elmokit.training.settings import settings_for
 
 HELD_OUT = 0.03
 """Share of the documents; of so little text the usual hundredth would be too few."""
@@ -54,7 +54,7 @@ def main() -> int:
     corpus = TokenCorpus(Path(options.output) / "training" / "corpus")
     heldout = corpus.split("heldout")
     sentences = ([corpus.words[i] for i in heldout.tokens_of(n)] for n in range(len(heldout)))
-    measured = perplexity(elmo, sentences)  # full softmax, each sentence from blank memory
+    measured = perplexity(elmo, sentences)  # full softmax, each sentence from a zero initial state
     baseline = unigram_perplexity(corpus, measured.vocabulary)
     share = measured.perplexity / baseline
     train = corpus.split("train")
@@ -63,7 +63,7 @@ def main() -> int:
         f"held-out text    {measured.tokens:,} tokens in {measured.sentences:,} sentences, "
         f"{measured.oov_rate:.1%} outside the vocabulary of {measured.vocabulary:,}\n"
         f"training         {settings.run.max_steps:,} steps, {minutes:.1f} minutes "
-        f"({cpu_minutes:.1f} of processor time), {torch.get_num_threads()} threads\n"
+        f"({cpu_minutes:.1f} of CPU time), {torch.get_num_threads()} threads\n"
         f"unigram model    perplexity {baseline:.1f}\n"
         f"this model       perplexity {measured.perplexity:.1f} "
         f"(forward {measured.forward:.1f}, backward {measured.backward:.1f})\n"

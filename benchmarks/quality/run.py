@@ -201,8 +201,8 @@ def ask_robustness(model: Any, data: Data, sizes: Sizes) -> Answer:
 
 
 def ask_perplexity(model: Any, data: Data, sizes: Sizes) -> Answer:
-    from elmokit.probes.sources import ElmoLayers
     from elmokit.lm.perplexity import perplexity
+    from elmokit.probes.sources import ElmoLayers
 
     if not isinstance(model, ElmoLayers) or model.elmo.config.softmax is None:
         return {}

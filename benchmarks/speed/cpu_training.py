@@ -1,10 +1,10 @@
-"""Training on a processor: tokens/s with one core and with all, in turns.
+"""Training on a CPU: tokens/s with one core and with all, in turns.
 
 Run: python benchmarks/speed/cpu_training.py TEXT... [--presets tiny small] [--steps 20] [--save]
 
 TEXT is one folder made by ``elmokit corpus prepare``, or text files, which are prepared first.
 Everything is measured end to end, in a process of its own each time. "of rate" is the share of a
-large matrix product's rate with as many cores. Windows have at most 64 rows, as many as somebody
+large matmul's rate with as many cores. Windows have at most 64 rows, as many as somebody
 without a GPU would take.
 """
 
@@ -80,7 +80,7 @@ def child(preset: str, corpus: Path, steps: int, cores: int) -> Any:
 
 
 def measured(preset: str, corpus: Path, steps: int) -> dict[str, Any]:
-    """What `pretrain_speed.measure` finds on the processor."""
+    """What `pretrain_speed.measure` finds on the CPU."""
     import torch
     from pretrain_speed import matrix_rate, measure
 

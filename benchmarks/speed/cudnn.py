@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from elmokit.engines import Clips, LstmState, LstmWeights
 from elmokit.engines.stacked import StackedWeights, run_stacked
-from elmokit.engines.train import WindowState, WindowWeights, run_window
+from elmokit.engines.train import TrainState, TrainWeights, run_window
 
 ROUNDS = 7
 NO_CLIPS = Clips(None, None)
@@ -54,10 +54,10 @@ def main() -> None:
         torch.zeros(options.rows, options.cells, device=device),
         torch.zeros(options.rows, options.width, device=device),
     )
-    window = WindowWeights(
+    window = TrainWeights(
         *(nn.Parameter(torch.stack(parts)) for parts in zip(*weights, strict=True))
     )
-    state = WindowState(torch.stack([blank.cells] * 2), torch.stack([blank.output] * 2).to(dtype))
+    state = TrainState(torch.stack([blank.cells] * 2), torch.stack([blank.output] * 2).to(dtype))
     last = torch.arange(tokens - options.rows, tokens, device=device)
     learned = both.clone().requires_grad_()
     also_learned = x.clone().requires_grad_()

@@ -139,7 +139,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
         axes.set_xticks(list(found[key]), [str(n) for n in found[key]], fontsize=8)
         axes.set_ylim(bottom=0)
         axes.set_xlabel(label)
-        axes.set_ylabel("tokens a second")
+        axes.set_ylabel("tokens per second")
     tokens = [one["tokens"] for one in found["by_size"]]
     size.plot(tokens, [one["seconds"] for one in found["by_size"]], label="seconds", **style)
     size.set_xlabel("tokens in the text")

@@ -112,7 +112,7 @@ def measure_training(options: argparse.Namespace) -> dict[str, Any]:
         run = replace(
             run,
             data=replace(run.data, rows=rows),
-            optimiser=replace(run.optimiser, accumulate=8),
+            optimizer=replace(run.optimizer, accumulate=8),
         )
     found = measure(run, Path(options.texts[0]), device, options.steps, rate)
     name = torch.cuda.get_device_name(device) if gpu else "CPU"
@@ -137,7 +137,7 @@ def _training_text(preset: str, found: dict[str, Any]) -> str:
     from pretrain_speed import HEAD, line
 
     return (
-        f"{found['device']}: matrix products at {found['matrix_rate'] / 1e12:.1f} TFLOP/s; "
+        f"{found['device']}: matmuls at {found['matrix_rate'] / 1e12:.1f} TFLOP/s; "
         f"training is {found['flops_token'] / 1e6:.0f} MFLOP a token\n{HEAD}\n"
         f"{line(preset, found)}"
     )
@@ -238,7 +238,7 @@ def show_inference(options: argparse.Namespace) -> tuple[Any, str]:
     budgets = "".join(f"{found[kind]['budget']:>14,}" for kind in kinds)
     lines.append(f"{'tokens run together':<32}{budgets}")
     products = "".join(f"{found[kind]['matrix_rate'] / 1e12:>14.1f}" for kind in kinds)
-    lines.append(f"{'matrix products, TFLOP/s':<32}{products}")
+    lines.append(f"{'matmuls, TFLOP/s':<32}{products}")
     shares = "".join(
         f"{max(one['tokens_per_second'].values()) * one['flops_token'] / one['matrix_rate']:>14.1%}"
         for one in found.values()
@@ -264,7 +264,7 @@ def measure_curve(options: argparse.Namespace) -> list[float]:
     run = replace(
         run,
         data=replace(run.data, rows=min(run.data.rows, options.curve_rows)),
-        optimiser=replace(run.optimiser, warmup=options.curve_steps // 10),
+        optimizer=replace(run.optimizer, warmup=options.curve_steps // 10),
         run=replace(run.run, seed=int(seed), precision=precision, max_steps=options.curve_steps),
     )
     if path == "reference":
@@ -281,19 +281,18 @@ def _take_reference() -> None:
     from torch import Tensor
 
     from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
-    from elmokit.engines.train import WindowState, WindowWeights
-    from elmokit.training import window_model
-    from elmokit.training import trainer
-    from elmokit.training.cuda_graphs import Recorder
+    from elmokit.engines.train import TrainState, TrainWeights
+    from elmokit.training import trainer, window_model
+    from elmokit.training.cuda_graphs import CudaGraphRunner
 
     def run_window(
         x: Tensor,
-        state: WindowState,
-        weights: WindowWeights,
+        state: TrainState,
+        weights: TrainWeights,
         clips: Clips,
         forget_bias: float,
         keep: Tensor | None = None,
-    ) -> tuple[Tensor, WindowState]:
+    ) -> tuple[Tensor, TrainState]:
         directions, ends = [], []
         for d in range(len(x)):
             own = LstmWeights(*(None if part is None else part[d] for part in weights))
@@ -306,14 +305,14 @@ def _take_reference() -> None:
                 steps.append(output)  # (B, P)
             directions.append(torch.stack(steps))
             ends.append(memory)
-        end = WindowState(*(torch.stack(parts).detach() for parts in zip(*ends, strict=True)))
+        end = TrainState(*(torch.stack(parts).detach() for parts in zip(*ends, strict=True)))
         return torch.stack(directions), end  # (D, T, B, P)
 
     def no_recording(function: Any, device: torch.device, *, active: bool) -> Any:
-        return Recorder(function, device, active=False)
+        return CudaGraphRunner(function, device, active=False)
 
     window_model.run_window = run_window
-    trainer.Recorder = no_recording
+    trainer.CudaGraphRunner = no_recording
 
 
 def show_curves(options: argparse.Namespace) -> tuple[Any, str]:

@@ -34,11 +34,11 @@ from table import COLUMNS, table
 
 from elmokit.bench.machine import machine
 from elmokit.config import to_dict
+from elmokit.files import whole_file
 from elmokit.tasks import fit, read_examples
 from elmokit.tasks.fitting import task_settings
 from elmokit.tasks.inputs.references import StaticVectors, as_layers
 from elmokit.tasks.inputs.source import LayerSource
-from elmokit.files import whole_file
 
 CELLS = FOLDER.parent / "task-cells.json"
 RUNS = FOLDER.parent / "task-runs"

@@ -31,15 +31,15 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from elmokit.config import ModelConfig
-    from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
-    from elmokit.model.scalar_mix import ScalarMix
-    from elmokit.integrations.onnx import OnnxElmo
-    from elmokit.training.adapt import AdaptConfig, adapt
-    from elmokit.training.pretrain import pretrain
-    from elmokit.training.settings import PretrainConfig
     from elmokit.encode.elmo import Elmo
     from elmokit.encode.embedding import ElmoEmbedding
     from elmokit.encode.loading import load
+    from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
+    from elmokit.integrations.onnx import OnnxElmo
+    from elmokit.model.scalar_mix import ScalarMix
+    from elmokit.training.adapt import AdaptConfig, adapt
+    from elmokit.training.pretrain import pretrain
+    from elmokit.training.settings import PretrainConfig
     from elmokit.word_vectors.table import WordVectors
 
 __all__ = [

@@ -327,6 +327,7 @@ def from_dict(kind: type[Config], data: Mapping[str, Any], where: str = "") -> C
         raise ConfigError(f"{place}: expected a table of fields, found {data!r}")
     hints = typing.get_type_hints(kind)
     fields = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    data = _with_present_names(kind, data, place)
     unknown = sorted(set(data) - set(fields))
     if unknown:
         raise ConfigError(f"{place}: unknown field {unknown[0]!r}; known: {', '.join(fields)}")
@@ -340,6 +341,20 @@ def from_dict(kind: type[Config], data: Mapping[str, Any], where: str = "") -> C
         return kind(**values)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}" if where else str(error)) from None
+
+
+def _with_present_names(kind: type[Any], data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Settings written when a field had another name: ``OLD_NAMES`` of the dataclass lists them."""
+    old_names: Mapping[str, str] = getattr(kind, "OLD_NAMES", {})
+    if not old_names.keys() & data.keys():
+        return data
+    renamed: dict[str, Any] = {}
+    for name, value in data.items():
+        present = old_names.get(name, name)
+        if present in renamed:
+            raise ConfigError(f"{where}.{present} is given twice: {name!r} is its old name")
+        renamed[present] = value
+    return renamed
 
 
 def dumps_toml(config: Any) -> str:

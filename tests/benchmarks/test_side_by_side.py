@@ -152,9 +152,7 @@ def test_command_of_the_pages_prints_a_table(tmp_path, monkeypatch, capsys):
     assert main([*command.split(), "--threads", "1"]) == 0
     out = capsys.readouterr().out
     assert "text     100 sentences, 2,529 tokens, 955 distinct\n" in out
-    assert re.search(
-        r"^limit    float32: matrix products of these shapes at \d+ GFLOP/s", out, re.M
-    )
+    assert re.search(r"^limit    float32: matmuls of these shapes at \d+ GFLOP/s", out, re.M)
     assert re.search(r"^elmokit float32 +[\d,]+ +[\d,]+ +[\d.]+% +[\d.]+% +[\d.]+ ms", out, re.M)
     assert re.search(r"^elmokit float32, all words seen before: [\d,]+ tokens/s$", out, re.M)
 

@@ -162,7 +162,7 @@ def test_cut_file_is_refused_or_whole_where_it_matters(tmp_path, victim):
         weights = outcome(source)
         refusals += weights is None
         assert weights is None or same(weights, whole), length
-    # Behind what is needed lie at most trailing zeros, or the slots of an optimiser.
+    # Behind what is needed lie at most trailing zeros, or the slots of an optimizer.
     assert refusals > 0.6 * len(lengths)
 
 

@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 import elmokit
 from elmokit.checkpoints import int4_rows, int8_rows, native
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.errors import CheckpointError, ConfigError
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.similarity import cosine
+from elmokit.errors import CheckpointError, ConfigError
 
 SENTENCES = ["the bank of the river", "she works in a bank in London", "苹果 很 甜 。"]
 

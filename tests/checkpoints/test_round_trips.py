@@ -40,9 +40,9 @@ from elmokit.config import (
     loads_toml,
     to_dict,
 )
+from elmokit.encode.elmo import Elmo
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.text.vocab import Vocabulary
-from elmokit.encode.elmo import Elmo
 
 SENTENCES = [["a", "東京", "x" * 70, "<S>"], ["\u2028", "<bos>", "😀"], ["one"]]
 HDF5_CAN_HOLD = [*HDF5, *TF_CHECKPOINTS, *TF_HUB]

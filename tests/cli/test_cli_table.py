@@ -22,7 +22,7 @@ def test_table_needs_a_file_and_a_place(run, tmp_path, corpus, model):
         ((tmp_path / "none.txt", "-o", tmp_path / "words.vec"), "none.txt"),
         ((corpus, "-o", tmp_path / "no" / "words.vec"), "does not exist"),
         ((corpus, "-o", tmp_path / "words.vec", "--min-count", 9), "no word occurs 9 times"),
-        ((corpus, "-o", tmp_path / "words.vec", "--layers", "all"), "one vector a word"),
+        ((corpus, "-o", tmp_path / "words.vec", "--layers", "all"), "one vector per word"),
         (("-o", tmp_path / "words.vec", "--", "-"), "read twice"),
     ):
         result = run("table", "--model", model, *arguments)

@@ -72,8 +72,8 @@ def test_adapt_says_what_it_gains(text, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ("optimiser.rat=1", "rat"),
-        ("optimiser.rate=fast", "optimiser.rate"),
+        ("optimizer.rat=1", "rat"),
+        ("optimizer.lr=fast", "optimizer.lr"),
         ("data.rows=0", "rows"),
         ("loss.kind=hinge", "kind"),
         ("run.max_steps", "name=value"),

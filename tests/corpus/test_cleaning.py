@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.errors import ConfigError
 from elmokit.corpus.cleaning import (
     ENGLISH_STOP_WORDS,
     CleaningConfig,
     read_stop_words,
     token_cleaner,
 )
+from elmokit.errors import ConfigError
 
 
 def clean(tokens: str, **options: object) -> str:

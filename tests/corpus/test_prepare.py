@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.config import from_dict
-from elmokit.errors import ConfigError, DataError, ElmokitError, MissingExtraError
 from elmokit.corpus import documents
 from elmokit.corpus.cleaning import CleaningConfig
-from elmokit.corpus.workers import ordered_map
 from elmokit.corpus.prepare import CorpusConfig, CorpusSummary, prepare_corpus
-from elmokit.text.sentences import split_sentences
 from elmokit.corpus.shards import CorpusSplit, TokenCorpus
+from elmokit.corpus.workers import ordered_map
+from elmokit.errors import ConfigError, DataError, ElmokitError, MissingExtraError
+from elmokit.text.sentences import split_sentences
 from elmokit.text.tokens import get_tokenizer
 
 ALL_TRAIN = CorpusConfig(heldout=0)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.config import TextConfig
-from elmokit.errors import DataError, MissingExtraError
-from elmokit.corpus.stats import corpus_stats, plot_corpus
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
+from elmokit.corpus.stats import corpus_stats, plot_corpus
+from elmokit.errors import DataError, MissingExtraError
 from elmokit.text.vocab import Vocabulary
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.errors import DataError
 from elmokit.corpus.wikipedia import read_pages, strip_markup
+from elmokit.errors import DataError
 
 HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="de">
   <siteinfo><namespaces>

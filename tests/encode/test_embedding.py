@@ -79,13 +79,13 @@ def test_fine_tuning_changes_the_bilm(allennlp):
     embedding = ElmoEmbedding(allennlp.folder, fine_tune=True, dropout=0.0)
     embedding.elmo.encode(BATCH)  # fills all caches
     before = embedding(BATCH).vectors.detach().clone()
-    optimiser = torch.optim.SGD(embedding.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(embedding.parameters(), lr=0.01)
     for _ in range(2):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         embedding(BATCH).vectors.square().sum().backward()
         missing = [n for n, p in embedding.named_parameters() if p.grad is None]
         assert missing == []
-        optimiser.step()
+        optimizer.step()
     after = embedding(BATCH).vectors.detach()
     assert after.square().sum() < before.square().sum()
     # Vectors of the model inside follow.
@@ -105,18 +105,18 @@ def test_embedding_can_be_copied_pickled_and_moved(elmo):
     assert moved.elmo.device.type == "meta"
 
 
-def test_what_was_learned_counts_whatever_the_optimiser():
-    """A fused optimiser changes weights behind torch's back, and packed weights must not stay."""
+def test_what_was_learned_counts_whatever_the_optimizer():
+    """A fused optimizer changes weights behind torch's back, and packed weights must not stay."""
     embedding = ElmoEmbedding("test-tiny", fine_tune=True, dropout=0.0)
     embedding.eval()
-    optimiser = torch.optim.AdamW(embedding.parameters(), lr=0.1, fused=True)
+    optimizer = torch.optim.AdamW(embedding.parameters(), lr=0.1, fused=True)
     batch = [["the", "bank"], ["a", "river", "."]]
     with torch.no_grad():
         embedding(batch)
     for _ in range(2):
         embedding(batch).vectors.square().sum().backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
     learned = embedding(batch).vectors.detach()
     with torch.no_grad():
         torch.testing.assert_close(embedding(batch).vectors, learned, rtol=1e-4, atol=1e-5)

@@ -10,12 +10,12 @@ import torch
 
 import elmokit
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.encode.embedder import TokenEmbedder
 from elmokit.engines import reference
 from elmokit.engines.reference import LstmState
 from elmokit.model import lstm
 from elmokit.model.packing import Packing
 from elmokit.text import chars
-from elmokit.encode.embedder import FirstStage
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 
@@ -157,7 +157,7 @@ def swap_word_markers(table: torch.Tensor) -> torch.Tensor:
 
 
 def no_sentence_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = FirstStage.__call__
+    original = TokenEmbedder.__call__
 
     def embed(self, batch, **options):
         tokens, _, lengths = original(self, batch, **options)
@@ -167,14 +167,12 @@ def no_sentence_markers(monkeypatch: pytest.MonkeyPatch) -> None:
             first += length
         return tokens, Packing(lengths, tokens.device), lengths
 
-    monkeypatch.setattr(FirstStage, "__call__", embed)
+    monkeypatch.setattr(TokenEmbedder, "__call__", embed)
 
 
 def use_instead_of_run_lstm(monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]) -> None:
     monkeypatch.setattr(lstm, "run_lstm", run)
-    monkeypatch.setattr(
-        bilstm, "infers_on_processor", lambda x: False
-    )  # the reference engine alone
+    monkeypatch.setattr(lstm, "is_cpu_inference", lambda x: False)  # the reference engine alone
 
 
 def clip_only_the_carried_cells(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ SENTENCES = [
 @pytest.fixture(params=LEAST_COSINE, scope="module")
 def precision(request):
     if request.param not in cpu_probe.probe().precisions:
-        pytest.skip("not run by this processor")
+        pytest.skip("not run by this CPU")
     return request.param
 
 
@@ -99,6 +99,6 @@ def test_precision_this_processor_lacks_is_refused(monkeypatch):
         elmokit.load(GOLDEN / "allennlp", precision="half")
 
 
-def test_int8_is_for_processors():
-    with pytest.raises(ConfigError, match="'int8' is for processors"):
+def test_int8_is_for_cpus():
+    with pytest.raises(ConfigError, match="'int8' is for CPUs"):
         elmokit.load(GOLDEN / "allennlp", precision="int8", device="cuda")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.errors import ConfigError, DataError
 from elmokit.encode.similarity import compare, cosine, nearest_uses, occurrences
+from elmokit.errors import ConfigError, DataError
 
 QUERY = ["the", "bank", "of", "the", "river"]
 

@@ -28,16 +28,16 @@ def two_models():
 @pytest.fixture
 def counted(monkeypatch):
     """How many words pass the character CNN."""
-    from elmokit.encode.embedder import FirstStage
+    from elmokit.encode.embedder import TokenEmbedder
 
     seen = []
-    original = FirstStage._encode
+    original = TokenEmbedder._encode
 
     def encode(self, words):
         seen.extend(words)
         return original(self, words)
 
-    monkeypatch.setattr(FirstStage, "_encode", encode)
+    monkeypatch.setattr(TokenEmbedder, "_encode", encode)
     return seen
 
 
@@ -123,7 +123,7 @@ def test_words_of_another_model_are_refused(tmp_path):
 
 def test_words_of_another_precision_are_refused(tmp_path):
     if "int8" not in cpu_probe.probe().precisions:
-        pytest.skip("not run by this processor")
+        pytest.skip("not run by this CPU")
     elmo = load(precision="int8")
     elmo.encode(TEXTS)
     elmo.save_words(tmp_path / "words")

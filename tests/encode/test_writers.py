@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.encode import sinks
 from elmokit.encode.writers import ENDINGS, open_writer
+from elmokit.errors import ConfigError, DataError, MissingExtraError
 
 DUMP = Path(__file__).parents[1] / "golden" / "allennlp-dump"
 TOKEN_ENDINGS = [ending for ending in ENDINGS if ending != ".npy"]
@@ -91,7 +91,7 @@ def test_round_trip(ending, case, tmp_path):
     pooled, dtype, records = case
     path = tmp_path / f"out{ending}"
     if ending == ".npy" and not pooled:
-        with pytest.raises(DataError, match="one vector a sentence"):
+        with pytest.raises(DataError, match="one vector per sentence"):
             open_writer(path, dtype=dtype, pooled=pooled)
         return
     write(path, records, dtype=dtype, pooled=pooled)

@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from elmokit.engines.threads import side_by_side, two_lanes
+from elmokit.engines.threads import run_in_parallel, split_threads
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def threads():
 @pytest.mark.parametrize(("count", "share"), [(1, 1), (2, 1), (5, 2), (8, 4)])
 def test_tasks_share_the_threads_and_give_them_back(threads, count, share):
     threads(count)
-    seen = side_by_side([torch.get_num_threads, torch.get_num_threads])
+    seen = run_in_parallel([torch.get_num_threads, torch.get_num_threads])
     assert seen == [share if count > 1 else 1] * 2
     assert torch.get_num_threads() == count
 
@@ -32,7 +32,7 @@ def test_tasks_run_at_the_same_time_without_gradients(threads):
         meet.wait()
         return torch.is_grad_enabled()
 
-    assert side_by_side([task, task]) == [False, False]
+    assert run_in_parallel([task, task]) == [False, False]
     assert torch.is_grad_enabled()
 
 
@@ -46,23 +46,23 @@ def test_error_of_either_task_comes_out(threads, bad):
         return number
 
     with pytest.raises(ValueError, match=f"task {bad}"):
-        side_by_side([lambda: task(0), lambda: task(1)])
+        run_in_parallel([lambda: task(0), lambda: task(1)])
     assert torch.get_num_threads() == 2
-    assert side_by_side([lambda: 0, lambda: 1]) == [0, 1]
+    assert run_in_parallel([lambda: 0, lambda: 1]) == [0, 1]
 
 
 def test_one_task_runs_in_the_caller(threads):
     threads(4)
-    assert side_by_side([threading.get_ident]) == [threading.get_ident()]
+    assert run_in_parallel([threading.get_ident]) == [threading.get_ident()]
     assert torch.get_num_threads() == 4
 
 
 def test_lanes_hold_for_a_whole_block(threads):
     threads(4)
-    with two_lanes():
+    with split_threads():
         assert torch.get_num_threads() == 2
-        with two_lanes():
-            assert side_by_side([torch.get_num_threads] * 2) == [2, 2]
+        with split_threads():
+            assert run_in_parallel([torch.get_num_threads] * 2) == [2, 2]
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == 4
 
@@ -71,8 +71,8 @@ def test_lanes_hold_for_a_whole_block(threads):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_forked_child_has_a_thread_of_its_own(threads):
     threads(2)
-    side_by_side([lambda: 0, lambda: 1])
+    run_in_parallel([lambda: 0, lambda: 1])
     child = os.fork()
     if child == 0:
-        os._exit(0 if side_by_side([lambda: 0, lambda: 1]) == [0, 1] else 1)
+        os._exit(0 if run_in_parallel([lambda: 0, lambda: 1]) == [0, 1] else 1)
     assert os.waitpid(child, 0)[1] == 0

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import elmokit
 from elmokit.config import LstmConfig
 from elmokit.engines import Clips, LstmState, run_lstm
+from elmokit.engines.cpu import PackedWeights
 from elmokit.engines.few_rows import (
     AHEAD_TOKENS,
     MOST_NUMBERS,
@@ -15,8 +16,6 @@ from elmokit.engines.few_rows import (
     FewRowsWeights,
     run_few_rows,
 )
-from elmokit.engines.cpu import PackedWeights
-from elmokit.model import lstm
 from elmokit.model.lstm import BiLstm
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -57,7 +56,7 @@ def test_few_rows_compute_what_the_reference_computes(
 def test_it_serves_few_sentences_of_a_small_exact_model(monkeypatch):
     used = []
     monkeypatch.setattr(
-        bilstm, "run_few_rows", lambda *args: used.append(True) or run_few_rows(*args)
+        lstm, "run_few_rows", lambda *args: used.append(True) or run_few_rows(*args)
     )
     elmo = elmokit.load("test-tiny")
     sentences = [["one", "sentence"], ["another"]] * MOST_ROWS

@@ -1,13 +1,12 @@
-"""What the processor runs, with children that live and children that die."""
+"""What the CPU runs, with children that live and children that die."""
 
 import json
 
 import pytest
 
-from elmokit.errors import ConfigError
-from elmokit.engines import cpu_probe
-from elmokit.engines import packed_matmul
+from elmokit.engines import cpu_probe, packed_matmul
 from elmokit.engines.cpu_probe import LIMIT
+from elmokit.errors import ConfigError
 
 SIGILL = -4
 

@@ -5,10 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.errors import ConfigError
-from elmokit.engines import cpu_probe
-from elmokit.engines import packed_matmul
+from elmokit.engines import cpu_probe, packed_matmul
 from elmokit.engines.packed_matmul import pack
+from elmokit.errors import ConfigError
 
 ERRORS = {"float32": 1e-6, "bfloat16": 1e-2, "int8": 2e-2}
 
@@ -16,7 +15,7 @@ ERRORS = {"float32": 1e-6, "bfloat16": 1e-2, "int8": 2e-2}
 @pytest.fixture(params=ERRORS, scope="module")
 def precision(request):
     if request.param not in cpu_probe.probe().precisions:
-        pytest.skip("not run by this processor")
+        pytest.skip("not run by this CPU")
     return request.param
 
 
@@ -36,10 +35,10 @@ def test_product_is_near_the_exact_one(precision, data):
     with torch.no_grad():
         assert ((product(x) - exact).abs() / scale).max() < ERRORS[precision]
         other = torch.randn(rows, n, generator=g) * scale.float()
-        found = product.plus(other, x, out=torch.empty(rows, n))
+        found = product.linear_add(other, x, out=torch.empty(rows, n))
         assert ((found - exact - other).abs() / scale).max() < 5 * ERRORS[precision]
         bias = torch.randn(n, generator=g)
-        found = product.plus(bias, x, out=torch.empty(rows, n))
+        found = product.linear_add(bias, x, out=torch.empty(rows, n))
         assert ((found - exact - bias).abs() / (scale + 10)).max() < 5 * ERRORS[precision]
 
 
@@ -67,7 +66,7 @@ def test_without_onednn_float32_is_left(monkeypatch):
     torch.testing.assert_close(product(x), x @ matrix.t())
     bias = torch.randn(5)
     want = x @ matrix.t() + bias
-    torch.testing.assert_close(product.plus(bias, x, out=torch.empty(3, 5)), want)
+    torch.testing.assert_close(product.linear_add(bias, x, out=torch.empty(3, 5)), want)
     for precision in ("bfloat16", "int8"):
         with pytest.raises(ConfigError, match="without oneDNN"):
             pack(matrix, precision)

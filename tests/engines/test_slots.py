@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.config import LstmConfig
-from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
-from elmokit.engines import word_products
+from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm, word_products
 from elmokit.engines.cpu import PackedWeights, run_slots
 from elmokit.engines.word_products import Words
 from elmokit.model.lstm import BiLstm

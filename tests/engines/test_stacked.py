@@ -1,4 +1,4 @@
-"""The engine of inference on GPUs, run on a processor, against the reference engine."""
+"""The engine of inference on GPUs, run on a CPU, against the reference engine."""
 
 import pytest
 import torch
@@ -6,8 +6,7 @@ from drawn_layers import draw_layers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.engines import Clips, LstmState, run_lstm
-from elmokit.engines import stacked
+from elmokit.engines import Clips, LstmState, run_lstm, stacked
 from elmokit.engines.stacked import StackedWeights, run_stacked
 from elmokit.model.packing import Packing
 

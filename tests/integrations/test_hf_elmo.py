@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import elmokit
-from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.encode.embedding import flat_layers
+from elmokit.errors import CheckpointError, ConfigError, DataError
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")

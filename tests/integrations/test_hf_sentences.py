@@ -65,7 +65,7 @@ def test_sentence_encoder_is_saved_and_loaded(tmp_path):
 
 def test_sentence_encoder_learns():
     model = encoder(layers="learned")
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     pairs = ["a great film", "a lovely film"], ["an awful film", "an awful film"]
 
     def distance() -> torch.Tensor:
@@ -76,9 +76,9 @@ def test_sentence_encoder_learns():
 
     before = distance().item()
     for _ in range(10):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         distance().backward()
-        optimiser.step()
+        optimizer.step()
     assert model[0].mix.weights.grad.abs().sum() > 0
     assert all(p.grad is not None for p in model[0].model.parameters())
     assert distance().item() < before - 0.1

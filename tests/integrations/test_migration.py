@@ -11,11 +11,7 @@ import torch
 
 import elmokit
 from elmokit.errors import ConfigError, DataError
-from elmokit.integrations.migration import allennlp
-from elmokit.integrations.migration import many_langs
-from elmokit.integrations.migration import seqvec
-from elmokit.integrations.migration import simple_elmo
-from elmokit.integrations.migration import tf_hub
+from elmokit.integrations.migration import allennlp, many_langs, seqvec, simple_elmo, tf_hub
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PUBLISHED = {"rtol": 1e-5, "atol": 1e-6}

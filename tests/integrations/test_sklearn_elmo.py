@@ -33,7 +33,7 @@ SETTINGS = (
     "inputs.words=16",
     "run.epochs=12",
     "run.batch=8",
-    "optimiser.rate=0.01",
+    "optimizer.lr=0.01",
 )
 ESTIMATORS = [ElmoVectorizer("test-tiny"), ElmoClassifier("test-tiny"), ElmoTagger("test-tiny")]
 
@@ -273,7 +273,7 @@ def test_classifier_that_fine_tuned_holds_its_model():
 def test_classifier_settings_can_be_searched():
     texts, labels = reviews(120)
     plain = ElmoClassifier("none", dev_share=0.2)
-    grid = {"settings": [(*SETTINGS, "run.epochs=1", "optimiser.rate=1e-9"), SETTINGS]}
+    grid = {"settings": [(*SETTINGS, "run.epochs=1", "optimizer.lr=1e-9"), SETTINGS]}
     search = GridSearchCV(plain, grid, cv=2).fit(texts, labels)
     assert search.best_params_["settings"] == SETTINGS
 

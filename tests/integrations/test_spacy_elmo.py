@@ -229,7 +229,7 @@ SENTENCES = [
 
 def trained(folder: Path, examples: list[TaggedExample], *overrides: str) -> Path:
     small = ["encoder.cells=16", "inputs.words=16", "run.epochs=30", "run.patience=0"]
-    small += ["run.batch=8", "optimiser.rate=0.01", "inputs.word_dropout=0"]
+    small += ["run.batch=8", "optimizer.lr=0.01", "inputs.word_dropout=0"]
     config = changed(task_settings("tag", None), [*small, *overrides])
     elmokit.tasks.fit(
         "tag", examples, examples[:8], elmo="test-tiny", config=config, quiet=True

@@ -12,9 +12,9 @@ import torch
 
 import elmokit
 from elmokit import ConfigError, DataError
-from elmokit.model.packing import Packing
 from elmokit.lm.perplexity import perplexity
 from elmokit.lm.scoring import score
+from elmokit.model.packing import Packing
 
 CHECKPOINTS = Path(__file__).parents[1] / "golden" / "tf-checkpoint"
 

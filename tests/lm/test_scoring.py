@@ -13,10 +13,10 @@ import elmokit
 from elmokit import ConfigError, DataError
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, SoftmaxConfig, TextConfig
-from elmokit.model.bilm import tensor_shapes
-from elmokit.text.vocab import Vocabulary
 from elmokit.lm import language_model
 from elmokit.lm.scoring import Score, score, score_stream
+from elmokit.model.bilm import tensor_shapes
+from elmokit.text.vocab import Vocabulary
 
 CHECKPOINTS = Path(__file__).parents[1] / "golden" / "tf-checkpoint"
 VARIANTS = sorted(path.name for path in CHECKPOINTS.iterdir())

@@ -9,9 +9,9 @@ import pytest
 
 import elmokit
 from elmokit import ConfigError, DataError
-from elmokit.text.vocab import Vocabulary
 from elmokit.lm.scoring import score
 from elmokit.lm.substitutes import guesses, substitutes
+from elmokit.text.vocab import Vocabulary
 
 CHECKPOINTS = Path(__file__).parents[1] / "golden" / "tf-checkpoint"
 TOKENS = ["the", "big", "dog", "sat", "on", "unseen", "."]

@@ -29,8 +29,8 @@ from model_speed import compare, published_small
 import elmokit
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
-from elmokit.training.settings import settings_for
 from elmokit.encode.similarity import cosine
+from elmokit.training.settings import settings_for
 
 ROOT = Path(__file__).parents[2]
 TINY_RUN = (

@@ -16,9 +16,9 @@ import elmokit
 from elmokit.cli import main
 from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.ray import train
+from elmokit.ray.train import pretrain_with_ray
 from elmokit.training.distributed import PeerError
 from elmokit.training.pretrain import pretrain
-from elmokit.ray.train import pretrain_with_ray
 from elmokit.training.settings import PretrainConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")  # of its own parts

@@ -26,9 +26,9 @@ from elmokit.cli.language_model import AS_IT_IS
 from elmokit.cli.serve import build_app
 from elmokit.errors import ConfigError, MissingExtraError
 from elmokit.ray import cluster as cluster_module
-from elmokit.training.distributed import PeerError
 from elmokit.ray.serve import deployed
 from elmokit.server.settings import Access, Limits
+from elmokit.training.distributed import PeerError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")  # of its own parts
 

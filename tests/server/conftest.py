@@ -9,10 +9,10 @@ from services import GOLDEN, NO_CHANGE, Live, barely_trained, client_of
 from starlette.testclient import TestClient
 
 import elmokit
+from elmokit.server.app import make_app
+from elmokit.server.registry import ModelRegistry
 from elmokit.tasks.examples import TaggedExample, TextExample
 from elmokit.tasks.predictor import Predictor
-from elmokit.server.app import make_app
-from elmokit.server.registry import Shelf
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -44,19 +44,19 @@ def predictors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]
 
 
 @pytest.fixture(scope="session")
-def shelf(model: elmokit.Elmo, predictors: dict[str, Predictor]) -> Shelf:
-    return Shelf({"standard": model, "tiny": elmokit.load("test-tiny")}, predictors)
+def registry(model: elmokit.Elmo, predictors: dict[str, Predictor]) -> ModelRegistry:
+    return ModelRegistry({"standard": model, "tiny": elmokit.load("test-tiny")}, predictors)
 
 
 @pytest.fixture(scope="package")
-def client(shelf: Shelf) -> Iterator[TestClient]:
-    with client_of(shelf) as made:
+def client(registry: ModelRegistry) -> Iterator[TestClient]:
+    with client_of(registry) as made:
         yield made
 
 
 @pytest.fixture
-def serve(shelf: Shelf) -> Callable[..., Live]:
+def serve(registry: ModelRegistry) -> Callable[..., Live]:
     def start(**options: Any) -> Live:
-        return Live(make_app(shelf, **options), options.get("limits", NO_CHANGE))
+        return Live(make_app(registry, **options), options.get("limits", NO_CHANGE))
 
     return start

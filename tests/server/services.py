@@ -13,12 +13,12 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
-from elmokit.tasks.fitting import fit, task_settings
-from elmokit.tasks.predictor import Predictor
 from elmokit.server.app import make_app
+from elmokit.server.registry import ModelRegistry
 from elmokit.server.server import configuration, open_port
 from elmokit.server.settings import Limits
-from elmokit.server.registry import Shelf
+from elmokit.tasks.fitting import fit, task_settings
+from elmokit.tasks.predictor import Predictor
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 ADDRESS = "http://127.0.0.1:8000"
@@ -26,8 +26,8 @@ NO_CHANGE = Limits()
 
 
 @contextmanager
-def client_of(shelf: Shelf, **options: Any) -> Iterator[TestClient]:
-    with TestClient(make_app(shelf, **options), base_url=ADDRESS) as client:
+def client_of(registry: ModelRegistry, **options: Any) -> Iterator[TestClient]:
+    with TestClient(make_app(registry, **options), base_url=ADDRESS) as client:
         yield client
 
 

@@ -15,7 +15,7 @@ from elmokit.server.batching import Batcher, Closed, Kind, QueueFull
 from elmokit.server.settings import Limits
 
 
-class Recorder:
+class CudaGraphRunner:
     def __init__(self) -> None:
         self.waiting: tuple[int, int] = (0, 0)
         self.batches: list[tuple[int, int]] = []
@@ -54,7 +54,7 @@ def play(scene, **limits: Any):
     """Run a scene with a batcher, a recorder and a machine."""
 
     async def whole() -> Any:
-        recorder, machine = Recorder(), Machine()
+        recorder, machine = CudaGraphRunner(), Machine()
         batcher = Batcher(Limits(**{"tokens": 1, "wait_ms": 20, **limits}), recorder)
         batcher.start()
         try:

@@ -17,8 +17,8 @@ from conftest import Live
 
 from elmokit.server.app import make_app
 from elmokit.server.client import Client
+from elmokit.server.registry import ModelRegistry
 from elmokit.server.settings import Access, Limits
-from elmokit.server.registry import Shelf
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
@@ -34,7 +34,7 @@ LOCALES = {"en": "en-GB", "zh": "zh-CN"}
 WORDS: dict[str, dict[str, str]] = {
     "en": {
         "show": "Show",
-        "sentences": "Sentences, one a line",
+        "sentences": "Sentences, one per line",
         "sentence": "Sentence",
         "word": "Word",
         "layer": "Layer",
@@ -43,7 +43,7 @@ WORDS: dict[str, dict[str, str]] = {
         "cosine": "Cosine",
         "guesses": "Guesses",
         "predictor": "Predictor",
-        "texts": "Texts, one a line",
+        "texts": "Texts, one per line",
         "python": "Copy as Python",
         "curl": "Copy as curl",
         "data": "Download the data",
@@ -91,8 +91,8 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def live(shelf: Shelf) -> Iterator[Live]:
-    with Live(make_app(shelf)) as found:
+def live(registry: ModelRegistry) -> Iterator[Live]:
+    with Live(make_app(registry)) as found:
         yield found
 
 
@@ -446,8 +446,8 @@ def test_model_without_softmax_says_so(visit):
 
 
 @LANGUAGES
-def test_mistakes_are_explained(visit, shelf, language):
-    with Live(make_app(shelf, limits=Limits(tokens=8))) as narrow:
+def test_mistakes_are_explained(visit, registry, language):
+    with Live(make_app(registry, limits=Limits(tokens=8))) as narrow:
         visitor = visit(language, narrow.address)
         visitor.open("walk")
         visitor.field("sentence").fill("  ")
@@ -463,9 +463,9 @@ def test_mistakes_are_explained(visit, shelf, language):
         visitor.show()
 
 
-def test_token_is_asked_for(visit, shelf):
+def test_token_is_asked_for(visit, registry):
     access = Access(tokens=("a-token-of-the-page-0",))
-    with Live(make_app(shelf, access=access)) as guarded:
+    with Live(make_app(registry, access=access)) as guarded:
         visitor = visit("en", guarded.address)
         visitor.page.goto(guarded.address)
         field = visitor.page.get_by_label("This service wants a token")

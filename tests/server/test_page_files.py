@@ -34,12 +34,12 @@ def test_page_and_all_its_files_are_served(client):
     assert kinds == {".js": "text/javascript", ".css": "text/css"}
 
 
-def test_page_needs_no_token_but_its_data_does(shelf):
+def test_page_needs_no_token_but_its_data_does(registry):
     from conftest import client_of
 
     from elmokit.server.settings import Access
 
-    with client_of(shelf, access=Access(tokens=("a-token-of-the-page-0",))) as client:
+    with client_of(registry, access=Access(tokens=("a-token-of-the-page-0",))) as client:
         assert client.get("/").status_code == 200
         assert client.get("/v1/models").status_code == 401
 

@@ -17,8 +17,8 @@ from elmokit.cli import app as command_line
 from elmokit.cli import main
 from elmokit.server.app import make_app
 from elmokit.server.metrics import Metrics
+from elmokit.server.registry import ModelRegistry
 from elmokit.server.settings import Limits
-from elmokit.server.registry import Shelf
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "server.md"
@@ -35,7 +35,9 @@ ADDRESS = "http://127.0.0.1:8000"
 
 @pytest.fixture(scope="module")
 def live(model, predictors):
-    with Live(make_app(Shelf({"my-model": model}, {"sentiment": predictors["classify"]}))) as found:
+    with Live(
+        make_app(ModelRegistry({"my-model": model}, {"sentiment": predictors["classify"]}))
+    ) as found:
         yield found
 
 

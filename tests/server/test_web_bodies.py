@@ -231,8 +231,8 @@ def test_impossible_wishes_are_refused(client, path, body, message):
 
 
 @pytest.mark.parametrize("path", ["/v1/encode", "/v1/score"])
-def test_large_bodies_are_refused_whether_announced_or_not(shelf, path):
-    with client_of(shelf, limits=Limits(body_bytes=1000)) as client:
+def test_large_bodies_are_refused_whether_announced_or_not(registry, path):
+    with client_of(registry, limits=Limits(body_bytes=1000)) as client:
         body = json.dumps({"sentences": ["a" * 2000]}).encode()
         assert refused(client, body, JSON, path)[0] == 413
 
@@ -245,8 +245,8 @@ def test_large_bodies_are_refused_whether_announced_or_not(shelf, path):
         assert client.post("/v1/encode", content=small, headers=headers).status_code == 200
 
 
-def test_large_answers_are_refused(shelf):
-    with client_of(shelf, limits=Limits(answer_numbers=100)) as client:
+def test_large_answers_are_refused(registry):
+    with client_of(registry, limits=Limits(answer_numbers=100)) as client:
         body = {"sentences": ["a b c"], "layers": "all"}
         assert "144 numbers" in client.post("/v1/encode", json=body).json()["detail"]
         pooled = client.post("/v1/encode", json={**body, "pool": "mean"})
@@ -255,12 +255,12 @@ def test_large_answers_are_refused(shelf):
         assert (long.status_code, "108 numbers" in long.text) == (422, True)
 
 
-def test_uses_that_repeat_long_sentences_are_refused(client, shelf):
+def test_uses_that_repeat_long_sentences_are_refused(client, registry):
     tokens = ["bank"] * 1000 + ["x" * 1000] * 1000
     body = {"sentence": "bank", "word": "bank", "among": [tokens], "k": 1000}
     answer = client.post("/v1/similar", json=body)
     assert (answer.status_code, "1006000000 characters" in answer.text) == (422, True)
-    with client_of(shelf, limits=Limits(answer_numbers=100)) as small:
+    with client_of(registry, limits=Limits(answer_numbers=100)) as small:
         # 5 characters and twice 50, each token with what parts it from the next.
         body["among"] = ["bank", ["bank", "bank", "x" * 39]]
         assert small.post("/v1/similar", json=body | {"k": 2}).status_code == 200

@@ -29,8 +29,8 @@ EVIL = "https://evil.example"
 
 
 @pytest.fixture(scope="module")
-def locked(shelf):
-    with client_of(shelf, access=Access(tokens=(TOKEN, OTHER))) as client:
+def locked(registry):
+    with client_of(registry, access=Access(tokens=(TOKEN, OTHER))) as client:
         yield client
 
 
@@ -96,10 +96,10 @@ def test_the_own_page_is_let_in(client):
     assert client.get("/v1/models", headers={"Origin": ADDRESS}).status_code == 200
 
 
-def test_an_allowed_origin_is_let_in_and_others_are_not(shelf):
+def test_an_allowed_origin_is_let_in_and_others_are_not(registry):
     friend = "https://friend.example"
     access = Access(origins=(friend,), tokens=(TOKEN,))
-    with client_of(shelf, access=access) as client:
+    with client_of(registry, access=access) as client:
         asked = {"Origin": friend, "Access-Control-Request-Method": "POST"}
         preflight = client.options("/v1/encode", headers=asked)
         assert preflight.status_code == 200
@@ -125,8 +125,8 @@ def test_an_allowed_origin_is_let_in_and_others_are_not(shelf):
         ("http://[::1]:80", "http://[::1]"),
     ],
 )
-def test_an_origin_is_the_same_however_it_is_written(shelf, given, sent):
-    with client_of(shelf, access=Access(origins=(given,))) as client:
+def test_an_origin_is_the_same_however_it_is_written(registry, given, sent):
+    with client_of(registry, access=Access(origins=(given,))) as client:
         asked = {"Origin": sent, "Access-Control-Request-Method": "POST"}
         preflight = client.options("/v1/encode", headers=asked)
         answer = client.get("/v1/models", headers={"Origin": sent})
@@ -162,8 +162,8 @@ def test_what_is_no_origin_is_refused(given):
         ("[", False),
     ],
 )
-def test_hosts_by_other_names_are_refused(shelf, host, known):
-    with client_of(shelf, access=Access(hosts=("service.example",))) as client:
+def test_hosts_by_other_names_are_refused(registry, host, known):
+    with client_of(registry, access=Access(hosts=("service.example",))) as client:
         answer = client.get("/healthz", headers={"Host": host})
         assert answer.status_code == (200 if known else 421)
 
@@ -182,9 +182,9 @@ def test_the_framework_shows_no_pages_of_other_sites(client):
 
 
 @pytest.mark.parametrize("log_texts", [False, True])
-def test_logs_hold_texts_only_when_asked(shelf, caplog, log_texts):
+def test_logs_hold_texts_only_when_asked(registry, caplog, log_texts):
     caplog.set_level(logging.INFO, NAME)
-    with client_of(shelf, log_texts=log_texts) as client:
+    with client_of(registry, log_texts=log_texts) as client:
         client.post("/v1/encode", json={"sentences": ["a secret"]})
         client.post("/v1/similar", json={"sentence": "a secret", "word": "secre"})
     lines = [JsonFormatter().format(r) for r in caplog.records if r.name == NAME]
@@ -194,11 +194,12 @@ def test_logs_hold_texts_only_when_asked(shelf, caplog, log_texts):
     assert ("secret" in "".join(lines)) == log_texts
 
 
-def test_a_failure_inside_is_a_500_that_tells_nothing(shelf, caplog, monkeypatch):
+def test_a_failure_inside_is_a_500_that_tells_nothing(registry, caplog, monkeypatch):
     caplog.set_level(logging.INFO, NAME)
-    with client_of(shelf) as client:
+    with client_of(registry) as client:
         monkeypatch.setattr(
-            "elmokit.server.routes.language.walk", lambda *_: (_ for _ in ()).throw(KeyError("inner"))
+            "elmokit.server.routes.language.walk",
+            lambda *_: (_ for _ in ()).throw(KeyError("inner")),
         )
         body = {"sentence": "a", "position": 0}
         answer = client.post("/v1/inspect", json=body, headers={"X-Request-ID": "failing"})
@@ -212,10 +213,10 @@ def test_a_failure_inside_is_a_500_that_tells_nothing(shelf, caplog, monkeypatch
     assert failure["request"] == "failing"
 
 
-def test_the_page_is_served_when_it_is_there(shelf, tmp_path):
+def test_the_page_is_served_when_it_is_there(registry, tmp_path):
     (tmp_path / "index.html").write_text("<title>page</title>")
     (tmp_path / "app.js").write_text("0")
-    with client_of(shelf, page=tmp_path, access=Access(tokens=(TOKEN,))) as client:
+    with client_of(registry, page=tmp_path, access=Access(tokens=(TOKEN,))) as client:
         assert client.get("/").text == "<title>page</title>"
         assert client.get("/app.js").status_code == 200
         assert client.get("/../conftest.py").status_code == 404

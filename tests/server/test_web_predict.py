@@ -8,6 +8,7 @@ import pytest
 from services import barely_trained, client_of
 
 import elmokit
+from elmokit.server.registry import ModelRegistry
 from elmokit.tasks.examples import (
     Answer,
     CorefExample,
@@ -20,7 +21,6 @@ from elmokit.tasks.examples import (
     Span,
 )
 from elmokit.tasks.heads import HOMES
-from elmokit.server.registry import Shelf
 
 TEXT = "Anna met Zoe and she smiled"
 TOKENS = tuple(TEXT.split())
@@ -86,7 +86,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def asked(trained):
-    with client_of(Shelf({"tiny": elmokit.load("test-tiny")}, trained)) as client:
+    with client_of(ModelRegistry({"tiny": elmokit.load("test-tiny")}, trained)) as client:
         yield client
 
 

@@ -17,7 +17,7 @@ import elmokit
 from elmokit.encode.similarity import compare, cosine, nearest_uses
 from elmokit.lm.substitutes import guesses, substitutes
 from elmokit.server.formats import ARROW, JSON, NPY
-from elmokit.server.registry import Shelf
+from elmokit.server.registry import ModelRegistry
 
 SENTENCES = ["the cat sat on the mat .", ["a", "Größe", "東京"], "", "cat"]
 EXACT = {"rtol": 1e-6, "atol": 1e-6}
@@ -267,7 +267,7 @@ def test_inspect_shows_the_numbers_of_the_model(client, model):
 )
 def test_other_kinds_of_models_are_shown_as_far_as_they_go(folder, characters, directions, guesses):
     other = elmokit.load(GOLDEN / folder)
-    with client_of(Shelf({"other": other})) as client:
+    with client_of(ModelRegistry({"other": other})) as client:
         found = post(client, "/v1/inspect", sentence=["the", "cat"], word="cat")
         assert bool(found["characters"]) == bool(found["filters"]) == characters
         assert list(found["layers"][0]["directions"]) == directions

@@ -77,7 +77,7 @@ def settings(task: str, *overrides: str) -> Any:
     """Settings for a model that learns in a second or two."""
     small = ("encoder.cells=16", "inputs.words=16", "run.epochs=4", "run.batch=8")
     known: TaskConfig = get_task(task).config_type()
-    return changed(known, [*small, "optimiser.rate=0.01", *overrides])
+    return changed(known, [*small, "optimizer.lr=0.01", *overrides])
 
 
 def majority(labels: list[str]) -> float:

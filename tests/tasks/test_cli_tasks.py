@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_pictures")
 
 SMALL = ["--set", "encoder.cells=8", "--set", "inputs.words=16", "--set", "run.batch=8"]
 TRAIN = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "o"]
-FAST = [*SMALL, "--set", "optimiser.rate=0.01", "--epochs", "3", "--device", "cpu"]
+FAST = [*SMALL, "--set", "optimizer.lr=0.01", "--epochs", "3", "--device", "cpu"]
 
 
 @pytest.fixture

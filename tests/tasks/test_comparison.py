@@ -64,7 +64,7 @@ def test_a_finished_comparison_is_not_taken_for_another(tmp_path):
     with pytest.raises(ConfigError, match="train"):
         compare(train=texts(40, seed=3), resume=True)
     with pytest.raises(ConfigError, match="other settings"):
-        compare(changed="optimiser.warmup=7", resume=True)
+        compare(changed="optimizer.warmup=7", resume=True)
     with pytest.raises(ConfigError, match="without a test set"):
         compare(resume=True, test=texts(20, seed=2))
 

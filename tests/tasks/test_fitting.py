@@ -23,8 +23,8 @@ from elmokit.tasks.readers import read_examples
 from elmokit.tasks.report import label_table
 from elmokit.tasks.tag_schemes import illegal_place
 from elmokit.tasks.work import epoch_batches
-from elmokit.training.display import read_log
 from elmokit.training.checkpoint import latest_snapshot
+from elmokit.training.display import read_log
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -101,7 +101,7 @@ def test_tag_reads_the_mark_of_the_predicate():
     words = ("they", "say", "and", "go")
     roles = {1: ("O", "B-V", "O", "O"), 3: ("O", "O", "O", "B-V")}
     data = [TaggedExample(words, tags, predicate) for predicate, tags in roles.items()] * 40
-    config = settings("tag", "run.epochs=8", "inputs.dropout=0", "optimiser.warmup=5")
+    config = settings("tag", "run.epochs=8", "inputs.dropout=0", "optimizer.warmup=5")
     predictor = fit("tag", data, data[:2], config, elmo=None)
     found = [example.tags for example in predictor.annotate([replace(e, tags=None) for e in data])]
     assert found == [example.tags for example in data]
@@ -115,7 +115,7 @@ def test_fit_uses_every_input_at_every_place():
         "run.epochs=8",
         "inputs.layer_norm=true",
         "head.loss.label_smoothing=0.1",
-        "optimiser.accumulate=2",
+        "optimizer.accumulate=2",
     )
     static = elmokit.WordVectors.from_dict({"great": [1.0, 0.0], "awful": [0.0, 1.0]})
     train, dev = texts(200), texts(60, seed=1)
@@ -183,13 +183,13 @@ sys.path.insert(0, sys.argv[1])
 from small_tasks import sentences, settings
 import elmokit
 from elmokit.tasks import report
-from elmokit.tasks.work import TaskWork
+from elmokit.tasks.work import TaskTrainer
 report.draw = lambda *_: False
-step = TaskWork.step
+step = TaskTrainer.step
 def slow(self, number):
     time.sleep(float(sys.argv[3]))
     return step(self, number)
-TaskWork.step = slow
+TaskTrainer.step = slow
 elmokit.tasks.fit("tag", sentences(96), sentences(30, 1), config=settings("tag", "run.patience=0"),
     elmo="test-tiny", output=sys.argv[2], resume=True, quiet=True)
 """
@@ -226,7 +226,7 @@ def test_run_goes_on_after_a_kill_with_the_same_result(tmp_path):
 
 def test_finished_run_can_be_made_longer(tmp_path):
     train, dev = texts(64), texts(20, seed=1)
-    config = settings("classify", "run.epochs=2", "optimiser.schedule=constant")
+    config = settings("classify", "run.epochs=2", "optimizer.schedule=constant")
     fit("classify", train, dev, config, elmo=None, output=tmp_path / "one")
     longer = replace(config, run=replace(config.run, epochs=3))
     with pytest.raises(ConfigError, match="--resume"):

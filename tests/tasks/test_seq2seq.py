@@ -246,7 +246,7 @@ def test_seq2seq_learns_from_files(name, overrides):
     split = {"target_tokenizer": "chars"} if "tatoeba" in name else {}
     train = list(read_examples("seq2seq", DATA / name.format("train"), **split))
     dev = list(read_examples("seq2seq", DATA / name.format("dev"), **split))
-    untrained = fit(train[:8], dev[:1], *overrides, "run.epochs=1", "optimiser.rate=1e-9")
+    untrained = fit(train[:8], dev[:1], *overrides, "run.epochs=1", "optimizer.lr=1e-9")
     trained = fit(train, dev[:20], *overrides)
     before, after = untrained.evaluate(dev), trained.evaluate(dev)
     assert after["rougeL"] > before["rougeL"] + 0.03

@@ -18,7 +18,7 @@ from small_runs import SMALL, WORD_INPUT, changed, make_work
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.training import loop
 from elmokit.training.display import Display
-from elmokit.training.distributed import Team, join_team
+from elmokit.training.distributed import DistContext, init_distributed
 from elmokit.training.loop import LoopConfig, train
 
 _RUN = {"max_steps": 20, "evaluate_every": 10, "save_every": 10}
@@ -31,43 +31,43 @@ JOBS = {
     "uneven-adaptive": changed(
         _BASE, data={"rows": 3, "unroll": 2}, loss={"kind": "adaptive", "cutoffs": (8, 25)}
     ),
-    "cnn-accumulate": changed(_BASE, loss={"kind": "cnn"}, optimiser={"accumulate": 2}),
+    "cnn-accumulate": changed(_BASE, loss={"kind": "cnn"}, optimizer={"accumulate": 2}),
     "tied-sgd": changed(
         _BASE,
         loss={"tied": True},
-        optimiser={"name": "sgd", "rate": 0.5},
+        optimizer={"name": "sgd", "lr": 0.5},
         model={"words": WORD_INPUT},
     ),
 }
 
 
-def do_job(name: str, folder: Path, team: Team) -> None:
+def do_job(name: str, folder: Path, context: DistContext) -> None:
     """Train; the lead leaves a log with a row for every step."""
     loop.REPORT_EVERY = 1
     kind = name.removeprefix("resumed-").removeprefix("back-")
     corpus = TokenCorpus(folder / "corpus")
-    work = make_work(JOBS.get(kind, _BASE), corpus, folder / name, team)
+    work = make_work(JOBS.get(kind, _BASE), corpus, folder / name, context)
     if name.startswith("die-"):
         _, rank, when = name.split("-")
-        if team.rank == int(rank):
+        if context.rank == int(rank):
             setattr(work, when, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    if team.leads:
+    if context.is_main:
         (folder / name / "training").mkdir(parents=True, exist_ok=True)
-    team.wait()
-    display = Display(folder / name / "training" / "log.jsonl", visible=team.leads)
+    context.barrier()
+    display = Display(folder / name / "training" / "log.jsonl", visible=context.is_main)
     train(
         work,
         LoopConfig(20, 10, 10),
         folder=folder / name / "training",
-        team=team,
+        context=context,
         display=display,
         resume=True,
     )
     weights = torch.cat([p.detach().reshape(-1) for _, p in work._named_parameters()])
     if name != "cnn-accumulate":  # only the lead writes the spelled vectors out
-        everywhere = team.gather_rows(weights)
+        everywhere = context.gather_rows(weights)
         assert all(torch.equal(other, weights) for other in everywhere), "processes drifted apart"
-    team.wait()
+    context.barrier()
 
 
 def losses(folder: Path) -> dict[int, list[float]]:
@@ -78,7 +78,7 @@ def losses(folder: Path) -> dict[int, list[float]]:
 
 
 if __name__ == "__main__":
-    with join_team("cpu") as everyone:
+    with init_distributed("cpu") as everyone:
         for job in sys.argv[2:]:
             do_job(job, Path(sys.argv[1]), everyone)
         # torch's gloo threads let go of the last tensors a little later, and must not do that

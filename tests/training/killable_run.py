@@ -13,8 +13,8 @@ from pathlib import Path
 from small_runs import SMALL, changed
 
 from elmokit.training import pretrain as module
-from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import PretrainConfig
+from elmokit.training.trainer import PretrainTrainer
 
 
 def killable(folder: Path) -> PretrainConfig:
@@ -29,13 +29,13 @@ def killable(folder: Path) -> PretrainConfig:
 def main() -> None:
     folder = Path(sys.argv[1])
     pause = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
-    step = Pretraining.step
+    step = PretrainTrainer.step
 
-    def slow_step(self: Pretraining, number: int) -> object:
+    def slow_step(self: PretrainTrainer, number: int) -> object:
         time.sleep(pause)
         return step(self, number)
 
-    Pretraining.step = slow_step  # type: ignore[method-assign]
+    PretrainTrainer.step = slow_step  # type: ignore[method-assign]
     module.draw_curves = lambda *_: False  # seconds of drawing are not what is tested
     (folder / "started").touch()
     module.pretrain(killable(folder), resume=True)

@@ -10,21 +10,21 @@ from typing import Any
 import torch
 
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, TextConfig, WordConfig
-from elmokit.model.init import random_model
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
+from elmokit.model.init import random_model
 from elmokit.training.display import Display
-from elmokit.training.distributed import Team
+from elmokit.training.distributed import DistContext
 from elmokit.training.loop import LoopConfig, Outcome, train
 from elmokit.training.model_sizes import model_config, unicode_symbols
-from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import (
     DataConfig,
     LossConfig,
-    OptimiserConfig,
+    OptimizerConfig,
     PretrainConfig,
     RunConfig,
 )
+from elmokit.training.trainer import PretrainTrainer
 
 LINES = CorpusConfig(tokenizer="space", sentences="line", documents="line", heldout=0.1)
 
@@ -38,7 +38,7 @@ _WORDS = {
 
 
 def structured_text(sentences: int, seed: int = 0) -> str:
-    """Sentences of a small grammar, one a line: the next word is easy to narrow down."""
+    """Sentences of a small grammar, one per line: the next word is easy to narrow down."""
     draw = random.Random(seed)
 
     def noun_phrase() -> list[str]:
@@ -70,7 +70,7 @@ SMALL = PretrainConfig(
     ),
     data=DataConfig(vocabulary=1000, min_count=1, rows=4, unroll=5),
     loss=LossConfig(kind="sampled", negatives=8, cutoffs=(6, 15)),
-    optimiser=OptimiserConfig(rate=1e-2, warmup=3, schedule="constant"),
+    optimizer=OptimizerConfig(lr=1e-2, warmup=3, schedule="constant"),
     run=RunConfig(
         max_steps=20, dropout=0.0, evaluate_every=8, save_every=5, evaluate_tokens=50, seed=3
     ),
@@ -86,19 +86,21 @@ def changed(config: PretrainConfig, **parts: Mapping[str, Any]) -> PretrainConfi
     )
 
 
-def alone() -> Team:
-    return Team(0, 1, torch.device("cpu"))
+def alone() -> DistContext:
+    return DistContext(0, 1, torch.device("cpu"))
 
 
 def make_work(
-    config: PretrainConfig, corpus: TokenCorpus, folder: Path, team: Team | None = None
-) -> Pretraining:
+    config: PretrainConfig, corpus: TokenCorpus, folder: Path, context: DistContext | None = None
+) -> PretrainTrainer:
     sizes = model_config(config, corpus)
     symbols = None
     if sizes.characters is not None and sizes.characters.alphabet == "unicode":
         symbols = unicode_symbols(corpus, sizes)
-    bilm = random_model(sizes, config.run.seed).to((team or alone()).device)
-    return Pretraining(bilm, corpus, config, team=team or alone(), folder=folder, symbols=symbols)
+    bilm = random_model(sizes, config.run.seed).to((context or alone()).device)
+    return PretrainTrainer(
+        bilm, corpus, config, context=context or alone(), folder=folder, symbols=symbols
+    )
 
 
 def run(
@@ -108,7 +110,7 @@ def run(
     *,
     steps: int | None = None,
     resume: bool = False,
-) -> tuple[Pretraining, Outcome]:
+) -> tuple[PretrainTrainer, Outcome]:
     """The training loop in `folder`, stopped after `steps` as if that was the plan."""
     (folder / "training").mkdir(parents=True, exist_ok=True)
     work = make_work(config, corpus, folder)
@@ -123,7 +125,7 @@ def run(
         work,
         plan,
         folder=folder / "training",
-        team=alone(),
+        context=alone(),
         display=display,
         resume=resume,
     )

@@ -12,7 +12,7 @@ import elmokit
 from elmokit import AdaptConfig, ConfigError
 from elmokit.checkpoints import native
 from elmokit.training.pretrain import pretrain
-from elmokit.training.settings import DataConfig, LossConfig, OptimiserConfig, RunConfig
+from elmokit.training.settings import DataConfig, LossConfig, OptimizerConfig, RunConfig
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -21,10 +21,10 @@ def config(output: Path, **run: int) -> AdaptConfig:
     return AdaptConfig(
         output=str(output),
         softmax_steps=30,
-        softmax_rate=1e-2,
+        softmax_lr=1e-2,
         data=DataConfig(vocabulary=100, min_count=1, rows=8, unroll=8),
         loss=LossConfig(kind="full"),
-        optimiser=OptimiserConfig(rate=3e-3, warmup=5),
+        optimizer=OptimizerConfig(lr=3e-3, warmup=5),
         run=RunConfig(
             **{"max_steps": 40, "evaluate_every": 20, "save_every": 10, "dropout": 0.0, **run}
         ),
@@ -78,7 +78,7 @@ def test_model_with_a_softmax_keeps_its_vocabulary(corpus, tmp_path):
 
 def test_adaptation_never_ends_worse_than_it_began(corpus, tmp_path):
     bad = config(tmp_path / "adapted", max_steps=3)
-    bad = AdaptConfig(**{**vars(bad), "optimiser": OptimiserConfig(rate=5.0, warmup=0)})
+    bad = AdaptConfig(**{**vars(bad), "optimizer": OptimizerConfig(lr=5.0, warmup=0)})
     result = elmokit.adapt(GOLDEN / "allennlp", corpus.folder, bad)
     assert result.after.perplexity == pytest.approx(result.before.perplexity)
 

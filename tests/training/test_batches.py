@@ -11,8 +11,8 @@ from small_runs import SMALL, WORD_INPUT, changed, make_corpus, make_work
 
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.batches import Batch, BatchMaker, read_ahead
-from elmokit.training.sampling import LogUniformSampler
 from elmokit.training.data import BEGIN, END, UNKNOWN, SentenceStreams, Window
+from elmokit.training.sampling import LogUniformSampler
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,9 @@ def test_every_token_finds_its_word(corpus, tmp_path, rows, unroll):
                 == LogUniformSampler(vocabulary, 5).draw(4, window.number, d).tolist()
             )
             places = {word: k for k, word in enumerate(negatives.tolist())}
-            assert sample.clashes[d].tolist() == [places.get(t, -1) for t in targets[d].tolist()]
+            assert sample.accidental_hits[d].tolist() == [
+                places.get(t, -1) for t in targets[d].tolist()
+            ]
 
 
 def readers() -> list[threading.Thread]:

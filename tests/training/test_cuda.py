@@ -7,9 +7,9 @@ import torch
 from small_runs import SMALL, changed, make_corpus
 from test_window_engine import Case
 
-from elmokit.engines.train import WindowState
-from elmokit.training.pretrain import pretrain
+from elmokit.engines.train import TrainState
 from elmokit.training.checkpoint import latest_snapshot
+from elmokit.training.pretrain import pretrain
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -27,7 +27,7 @@ def test_the_engine_on_a_gpu_is_near_float64_on_a_cpu(hidden, blanks, dtype):
     results = []
     for device, kind in (("cpu", torch.float64), ("cuda", dtype)):
         case = Case(**shape)
-        case.state = WindowState(
+        case.state = TrainState(
             exact.state.cells.to(device, torch.float64 if device == "cpu" else torch.float32),
             exact.state.output.to(device, kind),
         )
@@ -154,13 +154,13 @@ def test_rows_are_taken_and_their_gradients_summed_in_one_order():
 
 @pytest.mark.parametrize("shape", [(40, 600), (40,)])
 def test_rows_learn_on_a_gpu_as_on_a_processor(shape):
-    from elmokit.training.optim import RowOptimiser
-    from elmokit.training.settings import OptimiserConfig
+    from elmokit.training.optim import RowOptimizer
+    from elmokit.training.settings import OptimizerConfig
 
     random = torch.Generator().manual_seed(3)
     start = torch.randn(shape, generator=random)
     tables = [torch.nn.Parameter(start.clone().to(device)) for device in ("cpu", "cuda")]
-    rules = [RowOptimiser([table], OptimiserConfig()) for table in tables]
+    rules = [RowOptimizer([table], OptimizerConfig()) for table in tables]
     for step in range(1, 5):
         rows = torch.randperm(40, generator=random)[:11]
         gradient = torch.randn(11, *shape[1:], generator=random)
@@ -172,14 +172,14 @@ def test_rows_learn_on_a_gpu_as_on_a_processor(shape):
 def test_a_recorded_step_is_the_plain_one(tmp_path, monkeypatch):
     from small_runs import make_work
 
-    from elmokit.training.distributed import Team
+    from elmokit.training.distributed import DistContext
 
     corpus = make_corpus(tmp_path, 80)
     config = changed(SMALL, run={"precision": "bfloat16", "dropout": 0.2})
     weights = []
     for most in (0, 12):
         monkeypatch.setattr("elmokit.training.cuda_graphs._MOST_RECORDINGS", most)
-        work = make_work(config, corpus, tmp_path, team=Team(0, 1, torch.device("cuda")))
+        work = make_work(config, corpus, tmp_path, context=DistContext(0, 1, torch.device("cuda")))
         for number in range(12):
             work.step(number)
         assert bool(work._compute._recordings) == bool(most)
@@ -193,8 +193,8 @@ def test_a_recorded_step_is_the_plain_one(tmp_path, monkeypatch):
 def test_vectors_on_a_gpu_are_those_of_a_processor(precision):
     from elmokit.checkpoints.checkpoint import Checkpoint
     from elmokit.config import published_shape
-    from elmokit.model.init import random_model
     from elmokit.encode.elmo import Elmo
+    from elmokit.model.init import random_model
 
     config = published_shape("small")
     weights = random_model(config, seed=0).state_dict()

@@ -13,9 +13,9 @@ import torch
 from joint_run import JOBS, do_job, losses
 from small_runs import alone, make_corpus, make_work
 
-from elmokit.errors import ConfigError
 from elmokit.corpus.shards import TokenCorpus
-from elmokit.training.distributed import Team
+from elmokit.errors import ConfigError
+from elmokit.training.distributed import DistContext
 
 SCRIPT = Path(__file__).parent / "joint_run.py"
 SECONDS = 150
@@ -109,26 +109,26 @@ def test_when_one_process_dies_the_other_says_so_and_stops(folders, job):
 def test_rows_are_dealt_out_without_gaps():
     for total in range(1, 20):
         for size in range(1, total + 1):
-            teams = [Team(rank, size, torch.device("cpu")) for rank in range(size)]
-            rows = [row for team in teams for row in team.rows(total)]
+            teams = [DistContext(rank, size, torch.device("cpu")) for rank in range(size)]
+            rows = [row for context in teams for row in context.rows(total)]
             assert rows == list(range(total))
-            assert all(len(team.rows(total)) >= 1 for team in teams)
+            assert all(len(context.rows(total)) >= 1 for context in teams)
 
 
 def test_fewer_rows_than_processes_are_refused(folders, tmp_path):
-    team = Team(0, 7, torch.device("cpu"))
+    context = DistContext(0, 7, torch.device("cpu"))
     with pytest.raises(ConfigError, match="fewer than the 7 processes"):
-        make_work(JOBS["full"], TokenCorpus(folders[0] / "corpus"), tmp_path, team)
+        make_work(JOBS["full"], TokenCorpus(folders[0] / "corpus"), tmp_path, context)
 
 
 def test_one_process_alone_has_nothing_to_exchange():
-    team = alone()
+    context = alone()
     value = torch.ones(3)
-    team.average([value])
-    team.average([])
-    team.wait()
+    context.average([value])
+    context.average([])
+    context.barrier()
     assert value.tolist() == [1, 1, 1]
-    assert team.agree(2.5) == 2.5
-    assert team.any(True)
-    assert not team.any(False)
-    assert team.gather_rows(value)[0] is value
+    assert context.broadcast(2.5) == 2.5
+    assert context.any(True)
+    assert not context.any(False)
+    assert context.gather_rows(value)[0] is value

@@ -85,11 +85,11 @@ def test_sampled_loss_and_its_gradients(size, count, in_parts):
     problem["bias"] = problem["bias"] - correction
     expected = plain_sampled_loss(problem, negatives, problem["bias"])
     x, weight, bias, targets = tensors(problem)
-    clashes = clashes_of(problem["targets"], negatives)
+    accidental_hits = clashes_of(problem["targets"], negatives)
     with pytest.MonkeyPatch.context() as patch:
         if in_parts:
             patch.setattr(losses, "SCORES_AT_ONCE", 2 * len(negatives))
-        loss = sampled_loss(x, weight, bias, targets, torch.from_numpy(negatives), clashes)
+        loss = sampled_loss(x, weight, bias, targets, torch.from_numpy(negatives), accidental_hits)
         assert loss.item() == pytest.approx(expected, rel=1e-10, abs=1e-10)
         loss.backward()
         for leaf in (x, weight, bias):
@@ -101,7 +101,9 @@ def test_sampled_loss_and_its_gradients(size, count, in_parts):
                     for t in (x, weight, bias)
                 ]
                 moved.append(
-                    float(sampled_loss(*other, targets, torch.from_numpy(negatives), clashes))
+                    float(
+                        sampled_loss(*other, targets, torch.from_numpy(negatives), accidental_hits)
+                    )
                 )
             slope = (moved[0] - moved[1]) / 2e-6
             assert float((leaf.grad * direction).sum()) == pytest.approx(slope, rel=1e-4, abs=1e-6)
@@ -137,8 +139,8 @@ def test_gradcheck():
 def test_a_token_that_is_its_own_only_negative_has_no_loss_and_no_gradient():
     x, weight, bias, _ = tensors(random_problem(2, 3, 4, 2), torch.float32)
     targets, negatives = torch.tensor([1, 2]), torch.tensor([1])
-    clashes = clashes_of(targets.numpy(), negatives.numpy())
-    loss = sampled_loss(x, weight, bias, targets, negatives, clashes)
+    accidental_hits = clashes_of(targets.numpy(), negatives.numpy())
+    loss = sampled_loss(x, weight, bias, targets, negatives, accidental_hits)
     loss.backward()
     assert all(bool(torch.isfinite(t.grad).all()) for t in (x, weight, bias))
     assert not x.grad[0].any()

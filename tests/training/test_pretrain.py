@@ -13,13 +13,13 @@ from small_runs import LINES, SMALL, WORD_INPUT, changed, make_work, structured_
 
 import elmokit
 from elmokit.config import CharacterConfig, LstmConfig, dumps_toml, loads_toml
-from elmokit.errors import ConfigError, DataError
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
-from elmokit.training.pretrain import pretrain
-from elmokit.training.settings import PRESETS, PretrainConfig, settings_for
+from elmokit.errors import ConfigError, DataError
 from elmokit.lm.perplexity import perplexity
 from elmokit.lm.scoring import score
+from elmokit.training.pretrain import pretrain
+from elmokit.training.settings import PRESETS, PretrainConfig, settings_for
 
 TRAIN = Path(__file__).parent.parent / "golden" / "bilm-tf" / "train"
 
@@ -28,7 +28,7 @@ LEARNING = changed(
     model={"lstm": LstmConfig(cells=48, width=16, cell_clip=3.0, projection_clip=3.0)},
     data={"rows": 16, "unroll": 8},
     loss={"negatives": 12, "cutoffs": (6, 15)},
-    optimiser={"rate": 2e-2, "warmup": 10},
+    optimizer={"lr": 2e-2, "warmup": 10},
     run={"max_steps": 80, "evaluate_every": 40, "save_every": 40, "evaluate_tokens": 300},
 )
 
@@ -89,9 +89,9 @@ MODELS: dict[str, PretrainConfig] = {
     "cnn": changed(LEARNING, loss={"kind": "cnn"}),
     "tied": changed(LEARNING, loss={"tied": True}, model={"characters": None, "words": WORD_INPUT}),
     "adagrad": changed(
-        LEARNING, optimiser={"name": "adagrad", "rate": 0.2, "accumulator": 0.01}, loss=UNROLLED
+        LEARNING, optimizer={"name": "adagrad", "lr": 0.2, "accumulator": 0.01}, loss=UNROLLED
     ),
-    "sgd": changed(LEARNING, optimiser={"name": "sgd", "rate": 0.1}, loss=UNROLLED, run=LONGER),
+    "sgd": changed(LEARNING, optimizer={"name": "sgd", "lr": 0.1}, loss=UNROLLED, run=LONGER),
 }
 
 
@@ -208,7 +208,7 @@ def test_a_corpus_without_heldout_text_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_survive_toml(name):
-    config = settings_for(name, overrides=["run.seed=7", "optimiser.rate=1e-4"])
+    config = settings_for(name, overrides=["run.seed=7", "optimizer.lr=1e-4"])
     assert config.run.seed == 7
     assert loads_toml(PretrainConfig, dumps_toml(config)) == config
 

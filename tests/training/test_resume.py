@@ -21,14 +21,14 @@ from killable_run import killable
 from small_runs import SMALL, WORD_INPUT, alone, changed, log_entries, make_corpus, make_work, run
 
 import elmokit
-from elmokit.errors import CheckpointError, ConfigError
 from elmokit.corpus.shards import TokenCorpus
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.training.checkpoint import Snapshot, latest_snapshot, save_snapshot
 from elmokit.training.display import Display
 from elmokit.training.loop import DivergenceError, LoopConfig, Outcome, train
 from elmokit.training.pretrain import pretrain
-from elmokit.training.trainer import Pretraining
 from elmokit.training.settings import PretrainConfig
-from elmokit.training.checkpoint import Snapshot, latest_snapshot, save_snapshot
+from elmokit.training.trainer import PretrainTrainer
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> TokenCorpus:
     return make_corpus(tmp_path_factory.mktemp("resume"), 80)
 
 
-def assert_same_state(one: Pretraining, other: Pretraining) -> None:
+def assert_same_state(one: PretrainTrainer, other: PretrainTrainer) -> None:
     (tensors, facts), (expected, expected_facts) = one.state(), other.state()
     assert facts == expected_facts
     assert tensors.keys() == expected.keys()
@@ -54,19 +54,19 @@ def assert_same_model(one: Path, other: Path) -> None:
 
 VARIANTS: dict[str, PretrainConfig] = {
     "adamw-sampled": SMALL,
-    "adagrad-sampled": changed(SMALL, optimiser={"name": "adagrad"}),
-    "sgd-sampled": changed(SMALL, optimiser={"name": "sgd"}),
+    "adagrad-sampled": changed(SMALL, optimizer={"name": "adagrad"}),
+    "sgd-sampled": changed(SMALL, optimizer={"name": "sgd"}),
     "adamw-full": changed(SMALL, loss={"kind": "full"}),
     "adamw-adaptive": changed(SMALL, loss={"kind": "adaptive"}),
-    "sgd-adaptive": changed(SMALL, loss={"kind": "adaptive"}, optimiser={"name": "sgd"}),
+    "sgd-adaptive": changed(SMALL, loss={"kind": "adaptive"}, optimizer={"name": "sgd"}),
     "adamw-cnn": changed(SMALL, loss={"kind": "cnn"}),
     "adagrad-tied": changed(
         SMALL,
         loss={"tied": True},
-        optimiser={"name": "adagrad"},
+        optimizer={"name": "adagrad"},
         model={"words": WORD_INPUT, "characters": None},
     ),
-    "accumulate": changed(SMALL, optimiser={"accumulate": 3, "schedule": "cosine"}),
+    "accumulate": changed(SMALL, optimizer={"accumulate": 3, "schedule": "cosine"}),
     "forward-only": changed(
         SMALL, model={"lstm": replace(SMALL.model.lstm, backward=False)}, data={"rows": 3}
     ),
@@ -100,7 +100,7 @@ def test_a_run_in_three_parts_is_the_run_in_one(corpus, tmp_path, name):
             assert ours == theirs
 
 
-def interrupt_after(work: Pretraining, step: int) -> None:
+def interrupt_after(work: PretrainTrainer, step: int) -> None:
     """Ctrl-C in the midst of a step."""
     take = work.step
 
@@ -112,7 +112,7 @@ def interrupt_after(work: Pretraining, step: int) -> None:
     work.step = stepping  # type: ignore[method-assign]
 
 
-def go_on(work: Pretraining, config: PretrainConfig, folder: Path) -> Outcome:
+def go_on(work: PretrainTrainer, config: PretrainConfig, folder: Path) -> Outcome:
     (folder / "training").mkdir(parents=True, exist_ok=True)
     return train(
         work,
@@ -123,7 +123,7 @@ def go_on(work: Pretraining, config: PretrainConfig, folder: Path) -> Outcome:
             config.run.patience,
         ),
         folder=folder / "training",
-        team=alone(),
+        context=alone(),
         display=Display(folder / "training" / "log.jsonl", visible=True),
         resume=True,
     )
@@ -163,7 +163,7 @@ def test_resuming_without_a_snapshot_starts_anew_with_a_clean_log(corpus, tmp_pa
     assert log_entries(tmp_path) == log_entries(tmp_path / "whole")
 
 
-def die_at(work: Pretraining, step: int) -> None:
+def die_at(work: PretrainTrainer, step: int) -> None:
     take = work.step
 
     def stepping(number: int) -> object:
@@ -333,13 +333,13 @@ def test_settings_that_make_another_run_are_refused(corpus, tmp_path, monkeypatc
         "data": changed(config, data={"rows": 5}),
         "loss": changed(config, loss={"negatives": 4}),
         "model": changed(config, model={"lstm": replace(SMALL.model.lstm, cells=21)}),
-        "optimiser.name": changed(config, optimiser={"name": "sgd"}),
-        "optimiser.accumulate": changed(config, optimiser={"accumulate": 2}),
+        "optimizer.name": changed(config, optimizer={"name": "sgd"}),
+        "optimizer.accumulate": changed(config, optimizer={"accumulate": 2}),
     }
     for name, other in changes.items():
         with pytest.raises(ConfigError, match=name):
             pretrain(other, resume=True)
-    longer = changed(config, run={"max_steps": 24, "save_every": 3}, optimiser={"rate": 1e-3})
+    longer = changed(config, run={"max_steps": 24, "save_every": 3}, optimizer={"lr": 1e-3})
     pretrain(longer, resume=True)
     assert latest_snapshot(tmp_path / "model" / "training").step == 24
 

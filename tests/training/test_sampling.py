@@ -91,9 +91,9 @@ class Problem:
         x = self.x.clone().requires_grad_()
         negatives = torch.from_numpy(sampler.draw(*seed))
         same = self.targets[:, None] == negatives
-        clashes = torch.where(same.any(dim=1), same.int().argmax(dim=1), -1)
+        accidental_hits = torch.where(same.any(dim=1), same.int().argmax(dim=1), -1)
         bias = self.bias - torch.from_numpy(sampler.log_expected).double()
-        loss = sampled_loss(x, self.weight, bias, self.targets, negatives, clashes)
+        loss = sampled_loss(x, self.weight, bias, self.targets, negatives, accidental_hits)
         loss.backward()
         return loss.item() / self.tokens, x.grad / self.tokens
 

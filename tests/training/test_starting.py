@@ -11,12 +11,12 @@ import pytest
 from small_runs import LINES, SMALL, changed, make_corpus, structured_text
 
 import elmokit
-from elmokit.errors import ConfigError, DataError
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
+from elmokit.errors import ConfigError, DataError
+from elmokit.training.checkpoint import latest_snapshot
 from elmokit.training.pretrain import pretrain
 from elmokit.training.settings import DataConfig, PretrainConfig, RunConfig
-from elmokit.training.checkpoint import latest_snapshot
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ONE_DOCUMENT = replace(LINES, documents="blank")

@@ -11,24 +11,24 @@ from small_runs import SMALL, WORD_INPUT, alone, changed, make_corpus, make_work
 from torch import nn
 
 from elmokit.config import LstmConfig
+from elmokit.corpus.shards import TokenCorpus
 from elmokit.engines import Clips
 from elmokit.engines.train import run_window
 from elmokit.model.init import random_model
-from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.batches import Batch
+from elmokit.training.data import SentenceStreams
 from elmokit.training.heads import UsedRows
 from elmokit.training.model_sizes import model_config
 from elmokit.training.optim import (
-    RowOptimiser,
+    RowOptimizer,
     clip_gradients,
-    dense_optimiser,
+    dense_optimizer,
     learning_rate,
     merge_rows,
 )
-from elmokit.training.trainer import Pretraining
-from elmokit.training.settings import OptimiserConfig
-from elmokit.training.data import SentenceStreams
-from elmokit.training.window_model import _weights, blank_states, run_windows
+from elmokit.training.settings import OptimizerConfig
+from elmokit.training.trainer import PretrainTrainer
+from elmokit.training.window_model import _weights, run_windows, zero_states
 
 FULL_MODEL = {
     "words": WORD_INPUT,
@@ -58,7 +58,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 class PlainModel:
     """The model in numpy: one word, one step, one row at a time."""
 
-    def __init__(self, work: Pretraining, corpus: TokenCorpus) -> None:
+    def __init__(self, work: PretrainTrainer, corpus: TokenCorpus) -> None:
         self.config = work._bilm.config
         self.corpus = corpus
         self.v = {
@@ -128,7 +128,9 @@ class PlainModel:
             top[d, t, row] = x
         return top
 
-    def losses(self, work: Pretraining, words: np.ndarray, goals: np.ndarray, window: int) -> list:
+    def losses(
+        self, work: PretrainTrainer, words: np.ndarray, goals: np.ndarray, window: int
+    ) -> list:
         """Mean sampled loss of each direction."""
         sampler = work._sampler
         bias = self.v["softmax.bias"] - sampler.log_expected
@@ -147,7 +149,7 @@ class PlainModel:
         return result
 
 
-def windows(work: Pretraining, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def windows(work: PretrainTrainer, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Inputs and targets of the first windows as corpus ids, (D, T, B) each."""
     data = work._config.data
     source = SentenceStreams(
@@ -172,7 +174,7 @@ def test_losses_of_two_windows_equal_plain_numpy(corpus: TokenCorpus, tmp_path: 
         SMALL,
         model=FULL_MODEL,
         data={"vocabulary": 20, "rows": 3, "unroll": 9, "carry": carry},
-        optimiser={"accumulate": 2},
+        optimizer={"accumulate": 2},
     )
     work = make_work(config, corpus, tmp_path)
     plain = PlainModel(work, corpus)
@@ -203,8 +205,8 @@ LOSSES = {
 }
 
 
-def total_loss(work: Pretraining, batch: Batch) -> tuple[torch.Tensor, list[UsedRows]]:
-    states = blank_states(work._bilm, work._config.data.rows)
+def total_loss(work: PretrainTrainer, batch: Batch) -> tuple[torch.Tensor, list[UsedRows]]:
+    states = zero_states(work._bilm, work._config.data.rows)
     top, states = run_windows(
         work._bilm, batch, states, carry=work._config.data.carry, dropout=0.0, dtype=torch.float64
     )
@@ -256,9 +258,9 @@ def start_values(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
 
 
 class PlainRule:
-    """The optimisers' formulas, one tensor, in numpy."""
+    """The optimizers' formulas, one tensor, in numpy."""
 
-    def __init__(self, config: OptimiserConfig, value: np.ndarray, decay: float) -> None:
+    def __init__(self, config: OptimizerConfig, value: np.ndarray, decay: float) -> None:
         self.config, self.value, self.decay, self.step = config, value.copy(), decay, 0
         start = config.accumulator if config.name == "adagrad" else 0.0
         self.a, self.b = np.full_like(value, start), np.zeros_like(value)
@@ -281,11 +283,11 @@ class PlainRule:
 
 
 RULES = [
-    OptimiserConfig(name="adamw", weight_decay=0.1),
-    OptimiserConfig(name="adagrad"),
-    OptimiserConfig(name="adagrad", accumulator=0.1),
-    OptimiserConfig(name="sgd"),
-    OptimiserConfig(name="sgd", momentum=0.0),
+    OptimizerConfig(name="adamw", weight_decay=0.1),
+    OptimizerConfig(name="adagrad"),
+    OptimizerConfig(name="adagrad", accumulator=0.1),
+    OptimizerConfig(name="sgd"),
+    OptimizerConfig(name="sgd", momentum=0.0),
 ]
 rule_names = [f"{r.name}-{i}" for i, r in enumerate(RULES)]
 
@@ -297,7 +299,7 @@ def test_dense_rules(config):
         "bias": nn.Parameter(start_values((4,), 1)),
         "some.embedding": nn.Parameter(start_values((5, 2), 2)),
     }
-    optimiser = dense_optimiser(named.items(), config)
+    optimizer = dense_optimizer(named.items(), config)
     plain = {
         name: PlainRule(
             config,
@@ -308,12 +310,12 @@ def test_dense_rules(config):
     }
     for step in range(5):
         rate = 0.05 / (step + 1)
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = rate
         for number, (name, p) in enumerate(named.items()):
             p.grad = start_values(tuple(p.shape), 10 * step + number)
             plain[name](p.grad.numpy().astype(np.float64), rate)
-        optimiser.step()
+        optimizer.step()
     for name, p in named.items():
         np.testing.assert_allclose(p.detach().numpy(), plain[name].value, atol=2e-6)
 
@@ -322,13 +324,13 @@ def test_dense_rules(config):
 @pytest.mark.parametrize("shape", [(6, 3), (6,)])
 def test_row_rules_touch_their_rows_and_no_others(config, shape):
     parameter = nn.Parameter(start_values(shape))
-    optimiser = RowOptimiser([parameter], config)
+    optimizer = RowOptimizer([parameter], config)
     values = parameter.detach().numpy().astype(np.float64)
     plain = [PlainRule(config, values[row : row + 1], 0.0) for row in range(6)]
     chosen = [[0, 2, 5], [2], [1, 2, 3, 4, 5], [0, 2]]
     for step, rows in enumerate(chosen):
         gradient = start_values((len(rows), *shape[1:]), step)
-        optimiser.step([(parameter, torch.tensor(rows), gradient)], 0.05, step + 1)
+        optimizer.step([(parameter, torch.tensor(rows), gradient)], 0.05, step + 1)
         for row, own in zip(rows, gradient.numpy().astype(np.float64), strict=True):
             plain[row].step = step  # the bias correction counts the run's steps
             plain[row](own[None], 0.05)
@@ -339,7 +341,7 @@ def test_row_rules_touch_their_rows_and_no_others(config, shape):
 @pytest.mark.parametrize("config", RULES[1:], ids=rule_names[1:])
 def test_rows_that_are_always_touched_learn_as_whole_parameters_do(config):
     whole, rows = nn.Parameter(start_values((4, 3))), nn.Parameter(start_values((4, 3)))
-    dense, sparse = dense_optimiser([("w", whole)], config), RowOptimiser([rows], config)
+    dense, sparse = dense_optimizer([("w", whole)], config), RowOptimizer([rows], config)
     for step in range(4):
         gradient = start_values((4, 3), step + 5)
         whole.grad = gradient.clone()
@@ -349,10 +351,10 @@ def test_rows_that_are_always_touched_learn_as_whole_parameters_do(config):
     torch.testing.assert_close(whole.detach(), rows.detach(), rtol=1e-6, atol=1e-6)
 
 
-def test_an_optimiser_may_have_nothing_to_do():
+def test_an_optimizer_may_have_nothing_to_do():
     """When everything but a sampled softmax is frozen."""
     for config in RULES:
-        dense_optimiser([], config).step()
+        dense_optimizer([], config).step()
 
 
 def test_rows_of_several_windows_are_added_up():
@@ -385,10 +387,12 @@ def test_clipping_looks_at_all_gradients_together(bound):
 # The step as a whole
 
 
-def gradients_of_step(config, corpus, folder) -> tuple[Pretraining, dict[str, torch.Tensor], float]:
+def gradients_of_step(
+    config, corpus, folder
+) -> tuple[PretrainTrainer, dict[str, torch.Tensor], float]:
     """Take a step of plain SGD without clipping: the change of a weight is its gradient."""
-    plain = {"name": "sgd", "momentum": 0.0, "rate": 1.0, "warmup": 0, "clip_norm": 1e9}
-    work = make_work(changed(config, optimiser=plain), corpus, folder)
+    plain = {"name": "sgd", "momentum": 0.0, "lr": 1.0, "warmup": 0, "clip_norm": 1e9}
+    work = make_work(changed(config, optimizer=plain), corpus, folder)
     before = {n: p.detach().clone() for n, p in work._named_parameters()}
     result = work.step(0)
     changes = {n: before[n] - p.detach() for n, p in work._named_parameters()}
@@ -408,8 +412,8 @@ def test_the_norm_is_that_of_the_gradients_rows_included(corpus, tmp_path, loss)
 def test_a_clipped_step_is_the_same_step_but_shorter(corpus, tmp_path):
     _, changes, norm = gradients_of_step(SMALL, corpus, tmp_path)
     bound = norm / 7
-    sgd = {"name": "sgd", "momentum": 0.0, "rate": 1.0, "warmup": 0, "clip_norm": bound}
-    work = make_work(changed(SMALL, optimiser=sgd), corpus, tmp_path)
+    sgd = {"name": "sgd", "momentum": 0.0, "lr": 1.0, "warmup": 0, "clip_norm": bound}
+    work = make_work(changed(SMALL, optimizer=sgd), corpus, tmp_path)
     before = {n: p.detach().clone() for n, p in work._named_parameters()}
     assert float(work.step(0).norm) == pytest.approx(norm, rel=1e-6)
     for name, parameter in work._named_parameters():
@@ -430,9 +434,9 @@ def test_times_unroll_multiplies_the_gradient_and_not_the_reported_loss(corpus, 
 
 def test_two_windows_accumulated_are_the_mean_of_their_gradients(corpus, tmp_path):
     """Taken one after the other from the same weights, the second from the first one's state."""
-    _, both, _ = gradients_of_step(changed(SMALL, optimiser={"accumulate": 2}), corpus, tmp_path)
-    still = {"name": "sgd", "momentum": 0.0, "rate": 1.0, "warmup": 0, "clip_norm": 1e9}
-    work = make_work(changed(SMALL, optimiser=still), corpus, tmp_path)
+    _, both, _ = gradients_of_step(changed(SMALL, optimizer={"accumulate": 2}), corpus, tmp_path)
+    still = {"name": "sgd", "momentum": 0.0, "lr": 1.0, "warmup": 0, "clip_norm": 1e9}
+    work = make_work(changed(SMALL, optimizer=still), corpus, tmp_path)
     start = {n: p.detach().clone() for n, p in work._named_parameters()}
     total = {n: torch.zeros_like(p) for n, p in start.items()}
     for number in range(2):
@@ -449,7 +453,7 @@ def test_dropout_falls_where_the_original_puts_it(corpus, tmp_path):
     """On every layer's input, of which the residual carries the dropped one, and on the top."""
     work = make_work(changed(SMALL, model={"lstm": FULL_MODEL["lstm"]}), corpus, tmp_path)
     bilm, batch, share = work._bilm, next(work._reading()), 0.4
-    states = blank_states(bilm, 4)
+    states = zero_states(bilm, 4)
     torch.manual_seed(5)
     found, _ = run_windows(bilm, batch, states, carry=True, dropout=share, dtype=torch.float32)
     torch.manual_seed(5)
@@ -466,7 +470,7 @@ def test_dropout_falls_where_the_original_puts_it(corpus, tmp_path):
 
 def test_schedules():
     def rates(steps: int = 41, **options: object) -> list[float]:
-        config = OptimiserConfig(rate=0.5, **options)
+        config = OptimizerConfig(lr=0.5, **options)
         return [learning_rate(config, step, 40) for step in range(steps)]
 
     for schedule in ("cosine", "constant", "inverse_sqrt"):
@@ -474,13 +478,13 @@ def test_schedules():
         assert warm[:10] == pytest.approx([0.05 * (step + 1) for step in range(10)])
     assert rates(schedule="constant", warmup=10)[10:] == [0.5] * 31
     assert rates(schedule="constant", warmup=0) == [0.5] * 41
-    cosine = rates(schedule="cosine", warmup=10, final_share=0.2)[10:]
+    cosine = rates(schedule="cosine", warmup=10, min_lr_ratio=0.2)[10:]
     assert cosine == pytest.approx(
         [0.5 * (0.2 + 0.8 * (1 + math.cos(math.pi * n / 30)) / 2) for n in range(31)]
     )
     assert cosine[0] == pytest.approx(0.5)
     assert cosine[-1] == pytest.approx(0.1)
-    late = learning_rate(OptimiserConfig(rate=0.5, warmup=0, final_share=0.2), 100, 40)
+    late = learning_rate(OptimizerConfig(lr=0.5, warmup=0, min_lr_ratio=0.2), 100, 40)
     assert late == pytest.approx(0.1)
     falling = rates(schedule="inverse_sqrt", warmup=10)[10:]
     assert falling == pytest.approx([0.5 * math.sqrt(10 / (step + 1)) for step in range(10, 41)])
@@ -488,7 +492,7 @@ def test_schedules():
 
 
 def test_a_step_uses_its_own_rate(corpus, tmp_path):
-    config = changed(SMALL, optimiser={"warmup": 10})
+    config = changed(SMALL, optimizer={"warmup": 10})
     work = make_work(config, corpus, tmp_path)
     assert [work.step(number).rate for number in (0, 4, 9, 12)] == pytest.approx(
         [0.001, 0.005, 0.01, 0.01]
@@ -497,10 +501,10 @@ def test_a_step_uses_its_own_rate(corpus, tmp_path):
 
 def test_frozen_models_learn_a_softmax_and_nothing_else(corpus, tmp_path):
     for name in ("adamw", "adagrad", "sgd"):
-        config = changed(SMALL, optimiser={"name": name})
+        config = changed(SMALL, optimizer={"name": name})
         bilm = random_model(model_config(config, corpus), 0)
         before = {n: p.detach().clone() for n, p in bilm.named_parameters()}
-        work = Pretraining(bilm, corpus, config, team=alone(), folder=tmp_path, frozen=True)
+        work = PretrainTrainer(bilm, corpus, config, context=alone(), folder=tmp_path, frozen=True)
         for number in range(2):
             work.step(number)
         changed_names = {n for n, p in bilm.named_parameters() if not torch.equal(p, before[n])}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
-from elmokit.engines.train import WindowState, WindowWeights, run_window
+from elmokit.engines.train import TrainState, TrainWeights, run_window
 
 shapes = st.fixed_dictionaries(
     {
@@ -49,10 +49,10 @@ class Case:
         self.dtype = dtype
         cells = hidden or width
         self.x = self.draw(directions, steps, rows, width)
-        self.state = WindowState(
+        self.state = TrainState(
             0.5 * self.draw(directions, rows, cells), 0.5 * self.draw(directions, rows, width)
         )
-        self.weights = WindowWeights(
+        self.weights = TrainWeights(
             self.draw(directions, 4 * cells, width),
             self.draw(directions, 4 * cells, width),
             self.draw(directions, 4 * cells),
@@ -72,12 +72,12 @@ class Case:
         given = [self.x, *self.weights]
         return [t.clone().requires_grad_() for t in given if t is not None]
 
-    def window(self, leaves: list[Tensor]) -> tuple[Tensor, WindowState]:
+    def window(self, leaves: list[Tensor]) -> tuple[Tensor, TrainState]:
         x, *weights = leaves
-        packed = WindowWeights(*weights, *([None] * (4 - len(weights))))
+        packed = TrainWeights(*weights, *([None] * (4 - len(weights))))
         return run_window(x, self.state, packed, self.clips, self.forget_bias, self.keep)
 
-    def reference(self, leaves: list[Tensor]) -> tuple[Tensor, WindowState]:
+    def reference(self, leaves: list[Tensor]) -> tuple[Tensor, TrainState]:
         """Each direction and each step by itself, all rows running all the time."""
         x, *weights = leaves
         directions, steps, rows, _ = x.shape
@@ -93,7 +93,7 @@ class Case:
             cells.append(state.cells)
             last.append(state.output)
         every = torch.stack(outputs).reshape(x.shape)
-        return every, WindowState(torch.stack(cells), torch.stack(last))
+        return every, TrainState(torch.stack(cells), torch.stack(last))
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["together", "side by side"])
@@ -184,7 +184,7 @@ def test_gradients_stop_at_the_windows_edge():
         directions=1, steps=3, rows=2, width=3, hidden=4, cell_clip=None, projection_clip=None,
         forget_bias=1.0, seed=4,
     )  # fmt: skip
-    case.state = WindowState(*(t.requires_grad_() for t in case.state))
+    case.state = TrainState(*(t.requires_grad_() for t in case.state))
     output, _ = case.window(case.leaves())
     output.sum().backward()
     assert case.state.cells.grad is None
@@ -234,7 +234,7 @@ def test_bfloat16_is_near_float64(hidden, blanks):
         "projection_clip": 0.3, "forget_bias": 1.0, "seed": 2,
     }  # fmt: skip
     exact, half = Case(**shape), Case(**shape, dtype=torch.bfloat16)
-    half.state = WindowState(half.state.cells.float(), half.state.output)
+    half.state = TrainState(half.state.cells.float(), half.state.output)
     results = []
     for case in (exact, half):
         leaves = [0.5 * leaf.detach() for leaf in case.leaves()]

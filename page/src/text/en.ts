@@ -42,7 +42,7 @@ export const en = {
 
   "context.intro":
     "A word has a vector of its own in every sentence. Uses that mean the same lie close together.",
-  "context.sentences": "Sentences, one a line",
+  "context.sentences": "Sentences, one per line",
   "context.word": "Word",
   "context.uses": "{word} ({count} uses)",
   "context.noWord": "No word stands here twice. Write more sentences that share a word.",
@@ -119,12 +119,12 @@ export const en = {
   "tasks.none": "This service has no predictor. Train one and start the service with it:",
   "tasks.predictor": "Predictor",
   "tasks.option": "{name} ({task})",
-  "tasks.texts": "Texts, one a line",
+  "tasks.texts": "Texts, one per line",
   "tasks.first": "First text",
   "tasks.second": "Second text",
   "tasks.text": "Text",
   "tasks.question": "Question",
-  "tasks.marked": "Texts, one a line, with <e1>…</e1> and <e2>…</e2>",
+  "tasks.marked": "Texts, one per line, with <e1>…</e1> and <e2>…</e2>",
   "tasks.pronoun": "Pronoun",
   "tasks.nameA": "Name A",
   "tasks.nameB": "Name B",

@@ -1,6 +1,6 @@
 """The machine's limit: how fast it multiplies matrices of a model's shapes.
 
-Run as a process of its own, because a processor can lack what its flags promise: some virtual
+Run as a process of its own, because a CPU can lack what its flags promise: some virtual
 machines end a bfloat16 product with SIGILL. All products of one step of the LSTMs are made with
 random numbers, for several numbers of rows, with every kind of product that torch has, all cores
 on one product or each direction on cores of its own. The best counts.

@@ -1,7 +1,7 @@
 """How much work a model is, counted from its config.
 
 A floating-point operation is a multiplication or an addition, so a product of an (n, k) with a
-(k, m) matrix counts 2 n k m. Only matrix products and convolutions are counted: everything else
+(k, m) matrix counts 2 n k m. Only matmuls and convolutions are counted: everything else
 (activations, clips, biases) is smaller by the width of a matrix.
 """
 

@@ -33,7 +33,7 @@ def check_picture(path: Path) -> None:
 
 
 def draw(figures: Mapping[str, Any], path: Path) -> None:
-    """Draw tokens a second, the time of one sentence and the memory of every program.
+    """Draw tokens per second, the time of one sentence and the memory of every program.
 
     Args:
         figures: From `side_by_side.measure`.
@@ -45,7 +45,7 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
     names = list(systems)
     figure = Figure(figsize=(10.5, 0.9 + 0.42 * len(names)), layout="constrained")
     panels = (
-        ("tokens a second", [systems[name]["tokens_per_second"] for name in names]),
+        ("tokens per second", [systems[name]["tokens_per_second"] for name in names]),
         ("one sentence of 20 tokens, ms", [1e3 * systems[n]["latency_seconds"] for n in names]),
         ("peak memory, MiB", [systems[name]["peak_mib"] for name in names]),
     )

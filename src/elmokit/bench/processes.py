@@ -31,7 +31,7 @@ class Process:
         name: What it is called in messages.
         command: How it is started; `spec` becomes the last argument.
         spec: What it is told at its start.
-        threads: Threads of its matrix products.
+        threads: Threads of its matmuls.
 
     Raises:
         ProcessError: It did not come up.
@@ -123,6 +123,6 @@ def program_process(
 
 
 def ceiling_process(spec: dict[str, Any], name: str) -> Process:
-    """Start the measuring of matrix products."""
+    """Start the measuring of matmuls."""
     command = [sys.executable, "-m", "elmokit.bench.ceiling"]
     return Process(name, command, spec, spec["threads"])

@@ -31,7 +31,7 @@ def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
     for precision, limit in figures["ceiling"].items():
         square = limit["square_flops_per_second"]
         yield (
-            f"limit    {precision}: matrix products of these shapes at "
+            f"limit    {precision}: matmuls of these shapes at "
             f"{limit['flops_per_second'] / 1e9:,.0f} GFLOP/s ({limit['way']})"
             + ("" if square is None else f"; one large square product {square / 1e9:,.0f}")
         )

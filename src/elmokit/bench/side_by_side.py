@@ -107,7 +107,7 @@ class _Run:
     def start(self) -> None:
         """Start every process, load the weights, take single sentences' times."""
         for precision in self._plan.precisions:
-            self._try(f"matrix products, {precision}", partial(self._limit, precision))
+            self._try(f"matmuls, {precision}", partial(self._limit, precision))
             self._try(f"elmokit {precision}", partial(self._own, precision))
         for program, python in self._plan.peers.items():
             self._try(program, partial(self._peer, program, python))
@@ -133,7 +133,7 @@ class _Run:
         }
 
     def _limit(self, precision: str) -> None:
-        name = f"matrix products, {precision}"
+        name = f"matmuls, {precision}"
         lstm = self._config.lstm
         layer = [(lstm.width, 4 * lstm.cells), (lstm.width, 4 * lstm.cells)]
         layer += [(lstm.cells, lstm.width)] if lstm.projection else []

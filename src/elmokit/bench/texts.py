@@ -26,7 +26,7 @@ def sentences_of(source: str, count: int, *, tokens: bool = False) -> list[list[
     Args:
         source: A file as `elmokit encode` takes it.
         count: The most sentences.
-        tokens: The file has one sentence a line, its tokens between spaces; otherwise the text
+        tokens: The file has one sentence per line, its tokens between spaces; otherwise the text
             is split into sentences and words.
 
     Raises:

@@ -36,7 +36,7 @@ class Program(ABC):
 
     @abstractmethod
     def blank(self) -> None:
-        """Start from blank memory."""
+        """Start from a zero initial state."""
 
     @abstractmethod
     def encode(self, sentences: list[list[str]], batch: int) -> Iterable[Any]:
@@ -90,7 +90,7 @@ class AllenNlp(Program):
         self._model = self._bilm(self._options, self._weights).eval()
 
     def blank(self) -> None:
-        """Start from blank memory, as the first batch does."""
+        """Start from a zero initial state, as the first batch does."""
         self._model._elmo_lstm.reset_states()
 
     def encode(self, sentences: list[list[str]], batch: int) -> Iterable[Any]:
@@ -127,7 +127,7 @@ class SimpleElmo(Program):
         self.blank()
 
     def blank(self) -> None:
-        """Start from blank memory: all variables as they were at first."""
+        """Start from a zero initial state: all variables as they were at first."""
         self._session.run(self._tensorflow.global_variables_initializer())
 
     def encode(self, sentences: list[list[str]], batch: int) -> Iterable[Any]:
@@ -158,7 +158,7 @@ class ManyLangs(Program):
         self._model = self._embedder(self._folder, batch_size=BATCHES[0])
 
     def blank(self) -> None:
-        """Start from blank memory, as the first batch does."""
+        """Start from a zero initial state, as the first batch does."""
         self._model.model.encoder.reset_states()
 
     def encode(self, sentences: list[list[str]], batch: int) -> Iterable[Any]:
@@ -206,7 +206,7 @@ class Session:
         return len(found)
 
     def rate(self, batch: int, count: int, blank: bool = True) -> dict[str, float]:
-        """Encode the first sentences, from blank memory or with what is remembered."""
+        """Encode the first sentences, from a zero initial state or with what is remembered."""
         if blank:
             self._program.blank()
         sentences = self._sentences[:count]

@@ -15,8 +15,8 @@ from elmokit.checkpoints.bilm_names import Array, BilmTensors, from_bilm, read_s
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.json_files import read_json
 from elmokit.errors import CheckpointError
-from elmokit.text.vocab import Vocabulary, read_vocabulary
 from elmokit.files import create_hdf5, whole_file
+from elmokit.text.vocab import Vocabulary, read_vocabulary
 
 if TYPE_CHECKING:
     import h5py

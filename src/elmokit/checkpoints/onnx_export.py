@@ -36,9 +36,9 @@ from elmokit.checkpoints.onnx_graph import (
     import_onnx,
 )
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, to_dict
+from elmokit.files import final_place, temporary_beside, whole_file
 from elmokit.model.bilm import build
 from elmokit.text.inputs import InputBuilder
-from elmokit.files import final_place, temporary_beside, whole_file
 
 LARGEST_FILE = 2_000_000_000
 """Bytes of weights in one file; protobuf ends at 2 GiB. Larger ones lie beside it."""

@@ -25,7 +25,7 @@ Dims = Sequence[int | str]
 """A shape; a name stands for a size that is known at run time only."""
 
 # Rows are multiplied as unsigned 7-bit numbers: two products of 127 · 127 fit the 16 bits in which
-# processors without VNNI add them, so no machine rounds where another does not.
+# CPUs without VNNI add them, so no machine rounds where another does not.
 ROW_LIMIT = 63
 ROW_ZERO = 64
 COLUMN_LIMIT = 127

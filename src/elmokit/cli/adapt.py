@@ -22,7 +22,7 @@ from elmokit.cli.pretrain import (
 
 EXAMPLES = (
     "elmokit adapt weights.hdf5 tweets.txt -o my-model --max-steps 2000",
-    "elmokit adapt my-model law.txt -o my-law-model --set optimiser.rate=1e-4",
+    "elmokit adapt my-model law.txt -o my-law-model --set optimizer.lr=1e-4",
 )
 
 

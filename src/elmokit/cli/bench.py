@@ -42,10 +42,10 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
     plot: Path | None = None,
     as_json: Json = False,
 ) -> None:
-    """Measure tokens a second, time of one sentence, loading and memory, and the machine's limit.
+    """Measure tokens per second, time of one sentence, loading and memory, and the machine's limit.
 
     Every program runs in a process of its own, in turn, several times; medians are shown. The
-    limit is what the machine's matrix products alone would allow.
+    limit is what the machine's matmuls alone would allow.
 
     Args:
         model: Anything that --model of the other verbs takes.

@@ -65,7 +65,7 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
     workers: Annotated[int | None, AtLeastOne] = None,
     overwrite: Annotated[bool, Flag] = False,
 ) -> None:
-    """Turn text into a folder of sentences, tokens and word counts.
+    """SlotRefill text into a folder of sentences, tokens and word counts.
 
     The text streams: memory holds the table of distinct words, not the text. The result is the
     same with any number of workers.
@@ -82,7 +82,7 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
         max_tokens: Longer sentences are cut into pieces of this many tokens.
         lower: Write all tokens in small letters.
         strip_non_letters: Keep nothing but the letters of a token.
-        stop_words: Leave these words out: a file with one a line, or en for a built-in list.
+        stop_words: Leave these words out: a file with one per line, or en for a built-in list.
         workers: Processes that tokenise; all cores when left out.
         overwrite: Replace a corpus that stands at OUTPUT.
     """
@@ -173,8 +173,8 @@ def stats(  # noqa: D417 - options that verbs share bring their own help
         vocab_size: Vocabulary sizes to look at, the three special words included.
         plot: Draw word counts and sentence lengths: .png, .svg or .pdf.
     """
-    from elmokit.corpus.stats import corpus_stats, plot_corpus
     from elmokit.corpus.shards import TokenCorpus
+    from elmokit.corpus.stats import corpus_stats, plot_corpus
 
     opened = TokenCorpus(folder)
     found = corpus_stats(opened, vocab_size or ())

@@ -70,7 +70,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
 ) -> None:
     """Give every token of a file its vector.
 
-    One sentence a line. The first line has the key 0; a blank line is a sentence without tokens
+    One sentence per line. The first line has the key 0; a blank line is a sentence without tokens
     and keeps its key, so that keys are line numbers. Memory depends on the batch, not on the file.
 
     Args:
@@ -78,16 +78,16 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
             standard input. With --engine ray: several of these files, or folders of them.
         output: Its ending picks the format: .h5 or .hdf5 (as AllenNLP writes it), .parquet,
             .npz, .safetensors, or .npy (with --pool). With --engine ray: a folder.
-        pool: One vector a sentence instead of one a token.
+        pool: One vector per sentence instead of one a token.
         sentences: Split each line into sentences first; the keys then count sentences.
         dtype: How numbers are stored.
         state: What the LSTMs remember before a sentence. fresh: nothing. warm: always the same
             warmed-up memory. carry: line r of a block of --carry-rows lines goes on from line r
             of the block before, as in AllenNLP's elmo command.
         carry_rows: Lines in a block, with --state carry.
-        batch_tokens: The most tokens run together; 4096 on a processor, 32768 on a GPU.
-        precision: The type of the matrix products on a processor. bfloat16 and int8 are faster
-            where the processor runs them, and less exact.
+        batch_tokens: The most tokens run together; 4096 on a CPU, 32768 on a GPU.
+        precision: The type of the matmuls on a CPU. bfloat16 and int8 are faster
+            where the CPU runs them, and less exact.
         word_cache: A file that keeps the token vectors of words from run to run. Made if it is
             not there; each model and precision has its own.
         engine: plain: this process. ray: workers on this machine or a cluster; INPUT is cut into
@@ -97,9 +97,9 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         piece_lines: With --engine ray: lines of one output file; 2000 when left out.
     """
     from elmokit.checkpoints.sources import DEFAULT_MODEL
-    from elmokit.text.readers import read_texts
     from elmokit.encode.encoding import sentences_of, write_vectors
     from elmokit.encode.writers import open_writer
+    from elmokit.text.readers import read_texts
 
     if tokens and sentences:
         raise UsageError("--sentences splits running text, and with --tokens there is none.")

@@ -33,7 +33,7 @@ def perplexity(  # noqa: D417 - options that verbs share bring their own help
     """Measure perplexity under the full softmax: forward, backward, and their geometric mean.
 
     Args:
-        text: A file of any kind that encode reads, one sentence a line, or - for standard input.
+        text: A file of any kind that encode reads, one sentence per line, or - for standard input.
             Blank lines are passed over.
         state: What the LSTMs remember before a sentence. fresh: nothing, so the result depends on
             the sentences alone. carry: what the row's sentence before left, as in bilm-tf's
@@ -43,8 +43,8 @@ def perplexity(  # noqa: D417 - options that verbs share bring their own help
     """
     from tqdm.auto import tqdm
 
-    from elmokit.text.readers import read_texts
     from elmokit.lm.perplexity import perplexity as measure
+    from elmokit.text.readers import read_texts
 
     texts = read_texts(text, field=field)
     elmo = load_predicting(model, loading, tokens=tokens)

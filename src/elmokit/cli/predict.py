@@ -52,7 +52,7 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     From standard input to standard output, an answer is there as soon as no more input is waiting.
 
     Args:
-        source: Texts, one a line, or examples in a format of the task; labels in it are not
+        source: Texts, one per line, or examples in a format of the task; labels in it are not
             looked at. - is standard input, also when left out.
         output: Where answers go, its ending picks the format (.gz and the like pack it);
             standard output when left out.

@@ -12,7 +12,7 @@ from elmokit.cli.options import AtLeastOne, Field, Flag, Json, RayAddress, Usage
 
 EXAMPLES = (
     "elmokit pretrain corpus.txt -o my-model --preset tiny",
-    "elmokit pretrain wiki.xml.bz2 -o my-model --set optimiser.rate=1e-3 --set data.rows=256",
+    "elmokit pretrain wiki.xml.bz2 -o my-model --set optimizer.lr=1e-3 --set data.rows=256",
     "elmokit pretrain corpus.txt -o my-model --preset tiny --resume",
     "torchrun --nproc-per-node 8 -m elmokit pretrain corpus -o my-model --preset original",
     "elmokit pretrain corpus -o my-model --preset original --ray-workers 8",
@@ -23,7 +23,7 @@ Set = Annotated[
     Parameter(
         name="--set",
         consume_multiple=False,
-        help="Change one setting, NAME=VALUE, such as optimiser.rate=1e-3; as often as needed.",
+        help="Change one setting, NAME=VALUE, such as optimizer.lr=1e-3; as often as needed.",
     ),
 ]
 Output = Annotated[Path, Parameter(name=["-o", "--output"], help="Folder for the model.")]

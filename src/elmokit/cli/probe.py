@@ -127,7 +127,7 @@ def wsd(  # noqa: D417 - options that verbs share bring their own help
         most_uses: Average at most so many uses of each sense: less time.
         save: Write an inventory of all senses (.safetensors) that --predict can use.
         layer: The layer of the inventory; the best on the test sets when left out, or the top.
-        predict: A text, one sentence a line, or - for standard input, to be given senses.
+        predict: A text, one sentence per line, or - for standard input, to be given senses.
         inventory: The inventory to use with --predict.
         word: With --predict: only these words.
     """
@@ -224,7 +224,7 @@ def polysemy(  # noqa: D417 - options that verbs share bring their own help
     """All uses of a word: groups with examples, a map, and how far context moves words.
 
     Args:
-        corpus: A text file, one sentence a line, of any kind that encode reads.
+        corpus: A text file, one sentence per line, of any kind that encode reads.
         words: The words.
         most_uses: The most uses of a word, drawn from all.
         most_groups: The largest number of groups tried.
@@ -284,7 +284,7 @@ def change(  # noqa: D417 - options that verbs share bring their own help
     """Two corpora: which words are used differently?
 
     Args:
-        first: A text file, one sentence a line, of any kind that encode reads.
+        first: A text file, one sentence per line, of any kind that encode reads.
         second: The other one: another period, another domain.
         words: The words to compare; without them the most frequent ones of both.
         rank: Sort by average pairwise distance, prototype distance, or divergence of groups.
@@ -345,7 +345,7 @@ def robustness(  # noqa: D417 - options that verbs share bring their own help
     """Typing errors, case and unseen words: how far do vectors move?
 
     Args:
-        corpus: A text file, one sentence a line, of any kind that encode reads.
+        corpus: A text file, one sentence per line, of any kind that encode reads.
         sample: How many sentences to draw; one word of each is spoiled.
     """
     from elmokit.probes import robustness as ask

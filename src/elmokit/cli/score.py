@@ -51,7 +51,7 @@ def score(  # noqa: D417 - options that verbs share bring their own help
     its end included. With --json each sentence is one line with the log-probability of every word.
 
     Args:
-        text: A file of any kind that encode reads, one sentence a line; or - for standard input,
+        text: A file of any kind that encode reads, one sentence per line; or - for standard input,
             also when left out; or a sentence: what no file is called, unless it looks like one
             (no spaces, but a / or an ending such as .txt).
         nbest: JSON lines {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...]}. Each
@@ -61,9 +61,9 @@ def score(  # noqa: D417 - options that verbs share bring their own help
         weight: Share of the language model in the ranking, from 0 to 1.
         batch_tokens: The most tokens run together.
     """
-    from elmokit.text.readers import read_texts
-    from elmokit.lm.rescoring import read_nbest, rescore
     from elmokit.files import whole_file
+    from elmokit.lm.rescoring import read_nbest, rescore
+    from elmokit.text.readers import read_texts
 
     if nbest is not None:
         if text is not None:

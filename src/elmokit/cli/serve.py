@@ -19,9 +19,9 @@ from elmokit.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from elmokit.tasks.predictor import Predictor
     from elmokit.encode.elmo import Elmo
     from elmokit.server.settings import Access, Limits
+    from elmokit.tasks.predictor import Predictor
 
 EXAMPLES = (
     "elmokit serve --model my-model",
@@ -98,8 +98,8 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
         host: Address to listen on. Other machines reach the service only at an address of its own;
             then a token is needed.
         port: 0 takes a free one.
-        token_file: Tokens, one a line; clients send one of them. ELMOKIT_TOKENS in the environment
-            holds some, too.
+        token_file: Tokens, one per line; clients send one of them. The environment variable
+            ELMOKIT_TOKENS holds some, too.
         without_token: Let everybody in who reaches an address that is not this machine's alone.
         allow_host: A name that clients may call the service by, besides localhost and numbers.
         allow_origin: Another site whose pages may call the service, such as https://example.org.
@@ -112,8 +112,8 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
         from elmokit.server.server import open_port, run
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "web", "elmokit serve") from error
+    from elmokit.server.registry import ModelRegistry, named_sources
     from elmokit.server.settings import Access, Limits, is_loopback, read_tokens
-    from elmokit.server.registry import Shelf, named_sources
 
     changed = {
         NAMES.get(field.name, field.name): getattr(limits, field.name)
@@ -139,7 +139,9 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
         from elmokit.ray.cluster import everywhere
         from elmokit.ray.serve import serve_until_stopped
 
-        Shelf(*_load(sources, folders, replace(loading, device="cpu")))  # who fails, fails at once
+        ModelRegistry(
+            *_load(sources, folders, replace(loading, device="cpu"))
+        )  # who fails, fails at once
         sources, folders = (
             {name: everywhere(source) or source for name, source in given.items()}
             for given in (sources, folders)
@@ -179,9 +181,9 @@ def build_app(
         log_texts: Put what clients send into the log.
     """
     from elmokit.server.app import make_app
-    from elmokit.server.registry import Shelf
+    from elmokit.server.registry import ModelRegistry
 
-    shelf = Shelf(*_load(sources, folders, loading))
+    shelf = ModelRegistry(*_load(sources, folders, loading))
     return make_app(shelf, limits=limits, access=access, log_texts=log_texts)
 
 

@@ -68,7 +68,7 @@ def similar(  # noqa: D417 - options that verbs share bring their own help
         other: The second sentence; without it give --in.
         word: A token of the first sentence, exactly as it stands there; the first of several.
         word2: Another word to look for in the second sentence or in the file.
-        corpus: File to search, one sentence a line, of any kind that encode reads.
+        corpus: File to search, one sentence per line, of any kind that encode reads.
         k: How many uses to show, with --in.
         layers: What is compared, with --in: mean, top, mix, a layer's number, or weights.
     """
@@ -124,8 +124,8 @@ def _search(
     layers: str,
     as_json: bool,
 ) -> None:
-    from elmokit.text.readers import read_texts
     from elmokit.encode.similarity import nearest_uses
+    from elmokit.text.readers import read_texts
 
     tokens = elmo.tokenize(sentence)
     position = _find(tokens, word)

@@ -1,4 +1,4 @@
-"""``elmokit table``: one static vector a word, the average over a corpus."""
+"""``elmokit table``: one static vector per word, the average over a corpus."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def table(  # noqa: D417 - options that verbs share bring their own help
     The result is a file of word2vec, which gensim, GloVe's readers and elmokit.WordVectors read.
 
     Args:
-        source: Text, one sentence a line, .jsonl, .csv, .tsv (each also .gz, .bz2, .xz, .zst), or
+        source: Text, one sentence per line, .jsonl, .csv, .tsv (each also .gz, .bz2, .xz, .zst), or
             .parquet. It is read twice.
         output: word2vec binary if it ends in .bin, else word2vec text; a further .gz compresses.
         layers: mean, top, mix, a layer's number, or weights such as 0.2,0.3,0.5.
@@ -56,9 +56,9 @@ def table(  # noqa: D417 - options that verbs share bring their own help
         batch_tokens: The most tokens run together.
     """
     from elmokit.errors import DataError
+    from elmokit.files import final_place
     from elmokit.text.readers import read_texts
     from elmokit.word_vectors.averages import average_words
-    from elmokit.files import final_place
 
     if source == "-":
         raise DataError("-: the text is read twice, so it has to be a file")

@@ -49,7 +49,7 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     """Train a task's model; the weights that are best on the dev data are kept.
 
     Args:
-        task: classify: one class a text. tag: one tag a token.
+        task: classify: one class per text. tag: one tag a token.
         train: Labelled examples to learn from, in a format of the task.
         dev: Labelled examples to judge by while learning.
         output: Folder for the predictor, its report and pictures.

@@ -21,9 +21,9 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
+from elmokit.corpus.wikipedia import WikiPage, is_dump, read_pages
 from elmokit.errors import DataError, MissingExtraError
 from elmokit.text.readers import read_texts
-from elmokit.corpus.wikipedia import WikiPage, is_dump, read_pages
 
 LONGEST_TEXT = 1 << 20
 """Characters of a text that are handled at a time; a longer one is cut, if it can be, at a line

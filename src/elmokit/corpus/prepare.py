@@ -33,17 +33,17 @@ from typing import Literal
 import numpy as np
 
 from elmokit.config import to_dict
-from elmokit.errors import ConfigError, DataError
 from elmokit.corpus.cleaning import CleaningConfig, token_cleaner
 from elmokit.corpus.documents import End, Part, read_documents, source_label
 from elmokit.corpus.draft import ChunkTokens, Draft
-from elmokit.corpus.workers import default_workers, ordered_map
-from elmokit.text.sentences import split_sentences
 from elmokit.corpus.shard_writer import write_description
 from elmokit.corpus.shards import SplitCounts
-from elmokit.text.tokens import get_tokenizer
 from elmokit.corpus.whole_folder import whole_folder
 from elmokit.corpus.wikipedia import WikiPage
+from elmokit.corpus.workers import default_workers, ordered_map
+from elmokit.errors import ConfigError, DataError
+from elmokit.text.sentences import split_sentences
+from elmokit.text.tokens import get_tokenizer
 
 _CHUNK_CHARACTERS = 1 << 18  # a fraction of a second's work for a worker
 

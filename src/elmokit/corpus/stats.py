@@ -9,8 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
+from elmokit.corpus.shards import (
+    SPECIAL_WORDS,
+    SPLITS,
+    Numbers,
+    SplitCounts,
+    SplitName,
+    TokenCorpus,
+)
 from elmokit.errors import DataError, MissingExtraError
-from elmokit.corpus.shards import SPECIAL_WORDS, SPLITS, Numbers, SplitCounts, SplitName, TokenCorpus
 from elmokit.files import whole_file
 
 PERCENTILES = (1, 25, 50, 75, 95, 99)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from elmokit.errors import DataError
 from elmokit.corpus.shards import DESCRIPTION
+from elmokit.errors import DataError
 from elmokit.files import temporary_beside
 
 

@@ -138,7 +138,7 @@ _HAS_WORD = re.compile(r"[^\W_]")
 
 
 def strip_markup(markup: str, dropped_links: frozenset[str] = _DROPPED_LINKS) -> list[str]:
-    """Turn wiki markup into the paragraphs that a reader sees.
+    """SlotRefill wiki markup into the paragraphs that a reader sees.
 
     Templates, tables, references, comments, formulas, galleries, headings, and links to files and
     categories go; other links leave their label; list items become paragraphs.

@@ -10,14 +10,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from elmokit.model.bilm import BiLM, two_lanes
-from elmokit.model.lstm import LayerOutput, LayerState
-from elmokit.model.packing import inside
 from elmokit.encode.devices import no_gradients
-from elmokit.encode.embedder import FirstStage
+from elmokit.encode.embedder import TokenEmbedder
 from elmokit.encode.layers import LayerChoice
 from elmokit.encode.pooling import Pool, pool_tokens
-from elmokit.encode.states import Starts, State
+from elmokit.encode.states import InitialStates, State
+from elmokit.model.bilm import BiLM, split_threads
+from elmokit.model.lstm import LayerOutput, LayerState
+from elmokit.model.packing import inside
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class BatchRun:
     """
 
     bilm: BiLM
-    first: FirstStage
-    starts: Starts
+    first: TokenEmbedder
+    starts: InitialStates
     choice: LayerChoice
     pool: Pool | None
     state: State
@@ -49,8 +49,8 @@ class BatchRun:
         lanes = self.bilm.device.type == "cpu" and not few
         # The markers' own vectors are nobody's, but a sentence without words has nothing else.
         markers = self.state == "carry" or not all(batch)
-        with no_gradients(), two_lanes() if lanes else nullcontext():
-            starts = self.starts.before_markers if markers else self.starts.at_first_word
+        with no_gradients(), split_threads() if lanes else nullcontext():
+            starts = self.starts.before_bos if markers else self.starts.after_bos
             tokens, packing, lengths = self.first(batch, use_cache=True, markers=markers)
             outputs = self.bilm.layers(tokens, packing, starts(self.state, len(batch)))
             inner = inside(lengths, tokens.device) if markers else None

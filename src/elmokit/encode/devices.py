@@ -24,7 +24,7 @@ def check_device(device: str | torch.device, precision: Precision = "float32") -
         elif precision not in ("float32", "bfloat16"):
             raise ConfigError(
                 f"precision={precision!r}: use 'float32' or 'bfloat16' on {found}; 'int8' is for "
-                "processors"
+                "CPUs"
             )
         torch.empty(1, device=found).cpu()  # fails here if nothing can be computed there
     except (RuntimeError, AssertionError) as error:

@@ -15,7 +15,16 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.exports import Format
 from elmokit.checkpoints.native import Storage
 from elmokit.config import ModelConfig
+from elmokit.encode.batch_run import BatchRun
+from elmokit.encode.devices import check_device, no_gradients
+from elmokit.encode.embedder import TokenEmbedder
+from elmokit.encode.layers import Layers, choose_layers
+from elmokit.encode.pooling import Pool, check_pool
+from elmokit.encode.states import STATES, CarriedState, InitialStates, State
 from elmokit.errors import CheckpointError, ConfigError, DataError
+from elmokit.lm import scoring
+from elmokit.lm.generation import generate
+from elmokit.lm.substitutes import Substitute, substitutes
 from elmokit.model.bilm import Precision, build
 from elmokit.model.lstm import LayerState
 from elmokit.model.packing import Packing
@@ -23,15 +32,6 @@ from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.batching import WINDOW_BATCHES, run_in_batches
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer, is_tokens
-from elmokit.lm import scoring
-from elmokit.encode.batch_run import BatchRun
-from elmokit.encode.devices import check_device, no_gradients
-from elmokit.encode.embedder import FirstStage
-from elmokit.lm.generation import generate
-from elmokit.encode.layers import Layers, choose_layers
-from elmokit.encode.pooling import Pool, check_pool
-from elmokit.encode.states import STATES, CarriedState, Starts, State
-from elmokit.lm.substitutes import Substitute, substitutes
 
 Sentence = str | Sequence[str]
 """A sentence as text, which is tokenised, or as its tokens."""
@@ -53,8 +53,8 @@ class Elmo:
         device: Where to run.
         cache_words: The most words whose token vectors are kept between calls; left out, 32,768,
             on a GPU 131,072.
-        precision: The type of the matrix products: ``"float32"``, or, less exact and faster,
-            ``"bfloat16"`` or, on a processor, ``"int8"``. The weights themselves stay as they are.
+        precision: The type of the matmuls: ``"float32"``, or, less exact and faster,
+            ``"bfloat16"`` or, on a CPU, ``"int8"``. The weights themselves stay as they are.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Elmo:
         self._inputs = InputBuilder(config, vocabulary, checkpoint.symbols)
         self.bilm = build(config, checkpoint.weights, checkpoint.source).to(device)
         self.bilm.set_precision(precision)
-        self._first = FirstStage(self.bilm, checkpoint, self._inputs, cache_words)
+        self._first = TokenEmbedder(self.bilm, checkpoint, self._inputs, cache_words)
         self._warm_up_tokens = list(WARM_UP)
-        self._starts = Starts(self.bilm, self._first.markers, self._after_warm_up)
+        self._starts = InitialStates(self.bilm, self._first.markers, self._after_warm_up)
 
     def __repr__(self) -> str:
         return (
@@ -167,11 +167,11 @@ class Elmo:
             sentences: One sentence as text, or many, each as text or as a list of tokens.
             layers: ``"mean"``, ``"top"``, ``"all"``, ``"mix"``, a layer's number, one weight
                 per layer (used as they are), or a `ScalarMix`.
-            pool: ``"mean"`` or ``"max"`` over the tokens gives one vector a sentence.
-            state: ``"fresh"``: every sentence starts from blank memory, so its vectors depend
-                on nothing else. ``"warm"``: every sentence starts from the same warmed-up
-                memory. ``"carry"``: this call is one batch, and its row r goes on where row r
-                of the call before ended, as the original code always did.
+            pool: ``"mean"`` or ``"max"`` over the tokens gives one vector per sentence.
+            state: ``"fresh"``: every sentence starts from a zero initial state, so its
+                vectors depend on nothing else. ``"warm"``: every sentence starts from the
+                same warmed-up state. ``"carry"``: this call is one batch, and its row r goes on
+                where row r of the call before ended, as the original code always did.
             output: Arrays of numpy, or tensors of torch on the model's device.
             batch_tokens: The most tokens run together; left out, what suits the device.
             progress: Show a progress bar on a terminal when it takes long.

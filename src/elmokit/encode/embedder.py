@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.model.bilm import BiLM, side_by_side
-from elmokit.model.packing import Packing, to_device
-from elmokit.text.inputs import InputBuilder
 from elmokit.encode import word_file
 from elmokit.encode.devices import no_gradients
 from elmokit.encode.word_cache import Numbers, WordCache
+from elmokit.model.bilm import BiLM, run_in_parallel
+from elmokit.model.packing import Packing, to_device
+from elmokit.text.inputs import InputBuilder
 
 CNN_BATCH, GPU_CNN_BATCH = 256, 8192
 """Words that pass the character CNN together, which bounds its memory."""
@@ -27,11 +27,11 @@ CACHE_WORDS, GPU_CACHE_WORDS = 32_768, 131_072
 corpus of millions of tokens in seconds, the words of such a corpus."""
 
 ROWS = 64
-"""Sentences that a processor reads side by side: enough for full matrix products, few enough for
+"""Sentences that a CPU reads side by side: enough for full matmuls, few enough for
 its cache."""
 
 
-class FirstStage:
+class TokenEmbedder:
     """Token vectors of batches.
 
     Args:
@@ -117,7 +117,7 @@ class FirstStage:
 
         if self._infers_on_processor() and len(groups) > 1:
             halves = groups[::2], groups[1::2]  # both have short and long words
-            first, second = side_by_side([partial(encode, half) for half in halves])
+            first, second = run_in_parallel([partial(encode, half) for half in halves])
             pieces = first + second
             groups = halves[0] + halves[1]
         else:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from elmokit.errors import ConfigError
-from elmokit.model.scalar_mix import ScalarMix
 from elmokit.encode.devices import no_gradients
 from elmokit.encode.elmo import Elmo, Sentence
 from elmokit.encode.loading import load
+from elmokit.errors import ConfigError
+from elmokit.model.scalar_mix import ScalarMix
 from elmokit.word_vectors.table import WordVectors
 
 
@@ -140,7 +140,7 @@ def flat_layers(elmo: Elmo, batch: Sequence[Sequence[str]], *, learn: bool) -> l
         L + 1 tensors (N, 2P).
     """
     if learn:
-        # The weights are about to change, and some optimisers do so without torch counting it.
+        # The weights are about to change, and some optimizers do so without torch counting it.
         elmo.forget()
     with nullcontext() if learn else no_gradients():
         tokens, packing, lengths = elmo.embed_tokens(batch, use_cache=not learn)

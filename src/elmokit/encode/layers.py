@@ -1,4 +1,4 @@
-"""Which layers a user wants, and how they become one vector a token."""
+"""Which layers a user wants, and how they become one vector per token."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from elmokit.encode.layer_weights import NO_MIX, layer_weights
 from elmokit.errors import ConfigError
 from elmokit.model.scalar_mix import ScalarMix, normalise
-from elmokit.encode.layer_weights import NO_MIX, layer_weights
 
 Layers = str | int | Sequence[float] | ScalarMix
 """``"all"``, ``"mean"``, ``"top"``, ``"mix"``, a layer's number, weights, or a `ScalarMix`."""

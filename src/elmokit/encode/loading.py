@@ -10,9 +10,9 @@ import torch
 
 from elmokit.checkpoints import bilm_hdf5
 from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
+from elmokit.encode.elmo import Elmo
 from elmokit.model.bilm import Precision
 from elmokit.text.vocab import read_vocabulary
-from elmokit.encode.elmo import Elmo
 
 
 def load(
@@ -43,8 +43,8 @@ def load(
         device: Where to run.
         cache_words: The most words whose token vectors are kept between calls; left out, 32,768,
             on a GPU 131,072.
-        precision: The type of the matrix products on a processor: ``"float32"``, or, less exact
-            and faster where the processor runs them, ``"bfloat16"`` or ``"int8"``.
+        precision: The type of the matmuls on a CPU: ``"float32"``, or, less exact
+            and faster where the CPU runs them, ``"bfloat16"`` or ``"int8"``.
 
     Raises:
         CheckpointError: The source cannot be read; the message names the file and the field.

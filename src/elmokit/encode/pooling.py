@@ -1,4 +1,4 @@
-"""One vector a sentence, over its real tokens."""
+"""One vector per sentence, over its real tokens."""
 
 from __future__ import annotations
 

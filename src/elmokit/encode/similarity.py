@@ -120,7 +120,7 @@ def nearest_uses(
 
     Raises:
         DataError: The sentence has no such position.
-        ConfigError: `k` is below 1, or `layers` does not give one vector a token.
+        ConfigError: `k` is below 1, or `layers` does not give one vector per token.
     """
     _check_position(tokens, position)
     if k < 1:

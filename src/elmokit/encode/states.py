@@ -94,7 +94,7 @@ def _fill(rows: Tensor, more: Tensor) -> Tensor:
     return torch.cat([rows, more[len(rows) :]])
 
 
-class Starts:
+class InitialStates:
     """Where the sentences of a batch start, whatever the user asked for.
 
     Args:
@@ -129,7 +129,7 @@ class Starts:
         self._warm: list[LayerState] | None = None
         self._first_word.pop("warm", None)
 
-    def before_markers(self, state: State, rows: int) -> list[LayerState]:
+    def before_bos(self, state: State, rows: int) -> list[LayerState]:
         """Of sentences that are read with their markers."""
         if state == "carry":
             return self.carried.start(rows)
@@ -139,12 +139,12 @@ class Starts:
             self._warm = self._warm_up()
         return repeat_row(self._warm, rows)
 
-    def at_first_word(self, state: State, rows: int) -> list[LayerState]:
+    def after_bos(self, state: State, rows: int) -> list[LayerState]:
         """Of sentences whose words alone are read."""
         seen = self._model.lstm.seen()
         before, states = self._first_word.get(state, (None, []))
         if before != seen:
-            begin = self.before_markers(state, 1)
+            begin = self.before_bos(state, 1)
             states = after_markers(self._model, self._markers(), begin)
             self._first_word[state] = seen, states
         return repeat_row(states, rows)

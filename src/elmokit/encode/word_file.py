@@ -18,9 +18,9 @@ from torch import Tensor
 
 from elmokit.config import to_dict
 from elmokit.errors import DataError
+from elmokit.files import whole_file
 from elmokit.model.bilm import BiLM
 from elmokit.text.vocab import Vocabulary
-from elmokit.files import whole_file
 
 FORMAT = "elmokit words 1"
 _AGAIN = "Delete it to have it made anew"

@@ -20,8 +20,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from elmokit.errors import ConfigError, DataError
 from elmokit.encode import sinks
+from elmokit.errors import ConfigError, DataError
 from elmokit.files import final_place, temporary_beside, whole_file
 
 ENDINGS = (".h5", ".hdf5", ".parquet", ".npz", ".npy", ".safetensors")
@@ -67,7 +67,7 @@ def open_writer(
         )
     if ending == ".npy" and not pooled:
         raise DataError(
-            f"{path}: a .npy file holds one vector a sentence, and these are vectors of tokens. "
+            f"{path}: a .npy file holds one vector per sentence, and these are vectors of tokens. "
             "Pool them, or use .h5, .parquet, .npz or .safetensors."
         )
     if dtype not in ("float32", "float16"):

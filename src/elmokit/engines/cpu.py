@@ -1,4 +1,4 @@
-"""The engine for inference on processors: packed weights, full steps, few operations.
+"""The engine for inference on CPUs: packed weights, full steps, few operations.
 
 It computes what the reference engine computes, with these rearrangements, all exact:
 
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from elmokit.engines.packed_matmul import Precision, pack
-from elmokit.engines.reference import Clips, LstmState, LstmWeights, Turns
+from elmokit.engines.reference import Clips, LstmState, LstmWeights, SlotRefills
 from elmokit.engines.word_products import CHUNK_TOKENS, WordProducts, Words
 
 AHEAD_ROWS = 64
 """The input product is taken for about so many tokens at a time: enough rows for a fast product,
-and a result that the processor's cache still holds when it is used."""
+and a result that the CPU cache still holds when it is used."""
 
 
 class PackedWeights:
@@ -50,7 +50,7 @@ class PackedWeights:
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The inputs' part of the gates: (n, P) to (n, 4H)."""
-        return self.input.biased(self.bias, x)
+        return self.input.linear(self.bias, x)
 
 
 def doubled_candidate(gates: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def run_slots(
     state: LstmState,
     weights: PackedWeights,
     clips: Clips,
-    turns: Turns,
+    turns: SlotRefills,
 ) -> tuple[Tensor, LstmState]:
     """Run one layer in one direction over a packed batch, without gradients.
 
@@ -115,7 +115,7 @@ def run_slots(
                 # The old output stands in `outputs`, where it stays.
                 output = output.index_copy(0, turn.rows, state.output[turn.begun])
             gates, take_in, keep, candidate, give_out, memory = buffers
-            weights.state.plus(ahead.step(step, done, running), output, out=gates)  # (b, 4H)
+            weights.state.linear_add(ahead.step(step, done, running), output, out=gates)  # (b, 4H)
             gates.sigmoid_()
             cells.mul_(keep).addcmul_(take_in, candidate, value=4).sub_(take_in, alpha=2)
             if bound is not None:

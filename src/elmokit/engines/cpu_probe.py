@@ -1,4 +1,4 @@
-"""What this processor really runs, found out in a child process.
+"""What this CPU really runs, found out in a child process.
 
 Some virtual machines promise matrix units (AMX) that kill a process at its first use. So the
 products of fewer bits are tried in a child: first as oneDNN would run them, then, if the child
@@ -22,9 +22,9 @@ from pathlib import Path
 
 import torch
 
-from elmokit.errors import ConfigError, DataError
 from elmokit.engines import packed_matmul
 from elmokit.engines.packed_matmul import PRECISIONS, Precision
+from elmokit.errors import ConfigError, DataError
 from elmokit.files import whole_file
 
 LIMIT = "ONEDNN_MAX_CPU_ISA"
@@ -38,7 +38,7 @@ WORST_ERROR = 0.03
 
 @dataclass(frozen=True)
 class Support:
-    """What a processor runs."""
+    """What a CPU runs."""
 
     precisions: tuple[str, ...]
     limit: str | None
@@ -49,7 +49,7 @@ def prepare(precision: Precision) -> None:
     """Make ready for products of this precision; called before weights are packed.
 
     Raises:
-        ConfigError: There is no such precision, or this processor does not run it.
+        ConfigError: There is no such precision, or this CPU does not run it.
     """
     if precision not in PRECISIONS:
         raise ConfigError(
@@ -66,12 +66,12 @@ def prepare(precision: Precision) -> None:
     support = probe()
     if precision not in support.precisions:
         raise ConfigError(
-            f"precision={precision!r}: this processor does not run it, or no faster than float32; "
+            f"precision={precision!r}: this CPU does not run it, or no faster than float32; "
             f"it runs {' and '.join(support.precisions)}"
         )
     if not _set_limit(support):
         raise ConfigError(
-            f"precision={precision!r}: this processor runs it with the environment variable "
+            f"precision={precision!r}: this CPU runs it with the environment variable "
             f"{LIMIT}={support.limit} only, which comes too late in this process; start it "
             "anew, and elmokit will set the variable in time"
         )
@@ -133,8 +133,8 @@ def try_products() -> None:
                     print(precision, flush=True)
 
 
-def _seconds(product: packed_matmul.Product, x: torch.Tensor) -> float:
-    """The least processor time of a product; one that is slow beyond doubt is not repeated."""
+def _seconds(product: packed_matmul.PackedMatmul, x: torch.Tensor) -> float:
+    """The least CPU time of a product; one that is slow beyond doubt is not repeated."""
     best = float("inf")
     for _ in range(20):
         start = time.thread_time()
@@ -146,7 +146,7 @@ def _seconds(product: packed_matmul.Product, x: torch.Tensor) -> float:
 
 
 def _set_limit(support: Support) -> bool:
-    """Hold oneDNN back if this processor needs it; False when it is too late for that."""
+    """Hold oneDNN back if this CPU needs it; False when it is too late for that."""
     if support.limit is None or os.environ.get(LIMIT) == support.limit:
         return True
     if packed_matmul.packed_any():
@@ -162,7 +162,7 @@ def _answer_file() -> Path:
 
 @functools.cache
 def _fingerprint() -> str:
-    """Changes with the processor, the version of torch, and a limit that the user has set."""
+    """Changes with the CPU, the version of torch, and a limit that the user has set."""
     parts = [platform.machine(), torch.__version__, os.environ.get(LIMIT, "")]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from elmokit.engines.reference import Clips, LstmState, LstmWeights
 from elmokit.engines.cpu import PackedWeights, doubled_candidate
+from elmokit.engines.reference import Clips, LstmState, LstmWeights
 
 MOST_ROWS = 4
 MOST_NUMBERS = 1 << 21

@@ -1,4 +1,4 @@
-"""Matrix products with a fixed matrix, which is packed once in the order the processor reads it.
+"""Matmuls with a fixed matrix, which is packed once in the order the CPU reads it.
 
 oneDNN, which comes inside torch, packs and multiplies. A packed matrix of float32 reaches the
 processor's rate at 32 rows already, where an unpacked one reaches half of it. Where oneDNN is
@@ -26,42 +26,42 @@ INT8_ZERO = 128  # activations are stored without a sign: fast on every processo
 TINY = 1e-30  # a row of zeros keeps a scale
 
 
-class Product(Protocol):
+class PackedMatmul(Protocol):
     """x times a packed matrix (n, k)."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """(b, k) to (b, n), in float32."""
         ...
 
-    def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
         """Write the product plus `other` (b, n) to `out`."""
         ...
 
-    def biased(self, bias: Tensor, x: Tensor) -> Tensor:
+    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
         """The product plus a bias (n,)."""
         ...
 
 
-class PlainProduct:
+class PlainMatmul:
     """torch's own product, for machines whose torch has no oneDNN."""
 
     def __init__(self, matrix: Tensor) -> None:
         self._matrix = matrix.t().contiguous()  # (k, n)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """As `Product` says."""
+        """As `PackedMatmul` says."""
         return x @ self._matrix
 
-    def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
-        """As `Product` says."""
+    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """As `PackedMatmul` says."""
         return torch.addmm(other, x, self._matrix, out=out)
 
-    def biased(self, bias: Tensor, x: Tensor) -> Tensor:
-        """As `Product` says."""
+    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
+        """As `PackedMatmul` says."""
         return torch.addmm(bias, x, self._matrix)
 
 
-class Float32Product:
+class Float32Matmul:
     """Packed float32: exact."""
 
     def __init__(self, matrix: Tensor) -> None:
@@ -69,21 +69,21 @@ class Float32Product:
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
 
     def __call__(self, x: Tensor) -> Tensor:
-        """As `Product` says."""
+        """As `PackedMatmul` says."""
         product: Tensor = self._multiply(x, self._matrix, None, "none", [], "")
         return product
 
-    def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
-        """As `Product` says."""
+    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """As `PackedMatmul` says."""
         return torch.add(self(x), other, out=out)
 
-    def biased(self, bias: Tensor, x: Tensor) -> Tensor:
-        """As `Product` says."""
+    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
+        """As `PackedMatmul` says."""
         product: Tensor = self._multiply(x, self._matrix, bias, "none", [], "")
         return product
 
 
-class Bfloat16Product:
+class Bfloat16Matmul:
     """Both sides in bfloat16, summed in float32, the result rounded to bfloat16."""
 
     def __init__(self, matrix: Tensor) -> None:
@@ -91,21 +91,21 @@ class Bfloat16Product:
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
 
     def __call__(self, x: Tensor) -> Tensor:
-        """As `Product` says."""
+        """As `PackedMatmul` says."""
         product: Tensor = self._multiply(x.bfloat16(), self._matrix, None, "none", [], "")
         return product.float()
 
-    def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
-        """As `Product` says."""
+    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """As `PackedMatmul` says."""
         product = self._multiply(x.bfloat16(), self._matrix, None, "none", [], "")
         return out.copy_(product).add_(other)  # faster than one sum of two types
 
-    def biased(self, bias: Tensor, x: Tensor) -> Tensor:
-        """As `Product` says."""
+    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
+        """As `PackedMatmul` says."""
         return self(x).add_(bias)
 
 
-class Int8Product:
+class Int8Matmul:
     """Both sides in 8 bits, with a scale for each row of x and each row of the matrix."""
 
     def __init__(self, matrix: Tensor) -> None:
@@ -117,17 +117,17 @@ class Int8Product:
         self._multiply = torch.ops.onednn.qlinear_pointwise.default
 
     def __call__(self, x: Tensor) -> Tensor:
-        """As `Product` says."""
+        """As `PackedMatmul` says."""
         product, largest = self._product(x)
         return product.mul_(largest)
 
-    def plus(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
-        """As `Product` says."""
+    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """As `PackedMatmul` says."""
         product, largest = self._product(x)
         return torch.addcmul(other, product, largest, out=out)
 
-    def biased(self, bias: Tensor, x: Tensor) -> Tensor:
-        """As `Product` says."""
+    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
+        """As `PackedMatmul` says."""
         product, largest = self._product(x)
         return torch.addcmul(bias, product, largest)
 
@@ -170,7 +170,7 @@ def packed_any() -> bool:
     return _packed_any
 
 
-def pack(matrix: Tensor, precision: Precision) -> Product:
+def pack(matrix: Tensor, precision: Precision) -> PackedMatmul:
     """Pack a matrix (n, k).
 
     Raises:
@@ -181,7 +181,7 @@ def pack(matrix: Tensor, precision: Precision) -> Product:
     if not has_onednn():
         if precision != "float32":
             raise ConfigError(f"precision={precision!r}: this torch was built without oneDNN")
-        return PlainProduct(matrix)
+        return PlainMatmul(matrix)
     if precision == "int8":
-        return Int8Product(matrix)
-    return Bfloat16Product(matrix) if precision == "bfloat16" else Float32Product(matrix)
+        return Int8Matmul(matrix)
+    return Bfloat16Matmul(matrix) if precision == "bfloat16" else Float32Matmul(matrix)

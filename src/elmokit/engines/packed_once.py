@@ -46,8 +46,8 @@ class PackedOnce(Generic[Packed]):
         return type(self), ()
 
 
-def infers_on_processor(x: Tensor) -> bool:
-    """Whether packed weights may be used: in float32 on a processor, without gradients."""
+def is_cpu_inference(x: Tensor) -> bool:
+    """Whether packed weights may be used: in float32 on a CPU, without gradients."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_grad_enabled()
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 INPUT_PRODUCT_ROWS = 1024
 """The input product is taken for about this many tokens at a time: large enough for a fast
-matrix product, small enough to bound memory on long documents."""
+matmul, small enough to bound memory on long documents."""
 
 
 class LstmWeights(NamedTuple):
@@ -30,7 +30,7 @@ class LstmState(NamedTuple):
     output: Tensor  # (B, P)
 
 
-class Turn(NamedTuple):
+class SlotRefill(NamedTuple):
     """A step at which some rows pass from one sentence to the next."""
 
     rows: Tensor
@@ -41,10 +41,10 @@ class Turn(NamedTuple):
     """The sentences that they read from this step on."""
 
 
-class Turns(NamedTuple):
+class SlotRefills(NamedTuple):
     """How rows pass from sentence to sentence."""
 
-    at: Mapping[int, Turn]
+    at: Mapping[int, SlotRefill]
     """By step; none at the first one."""
     last: Tensor
     """The sentence with which each row ends: (b,)."""
@@ -64,7 +64,7 @@ def run_lstm(
     weights: LstmWeights,
     clips: Clips,
     forget_bias: float,
-    turns: Turns | None = None,
+    turns: SlotRefills | None = None,
 ) -> tuple[Tensor, LstmState]:
     """Run one layer in one direction over a packed batch.
 
@@ -81,7 +81,7 @@ def run_lstm(
         The outputs (N, P), and the state of each sentence after its own last token.
     """
     rows = batch_sizes[0] if batch_sizes else 0
-    turns = turns or Turns({}, torch.arange(rows, device=x.device))
+    turns = turns or SlotRefills({}, torch.arange(rows, device=x.device))
     cells, output = state.cells[:rows], state.output[:rows]
     outputs: list[Tensor] = []
     # Without gradients the outputs go to their place at once: half the memory.

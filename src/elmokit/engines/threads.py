@@ -35,8 +35,8 @@ def _helper() -> ThreadPoolExecutor:
 
 
 @contextmanager
-def two_lanes() -> Iterator[None]:
-    """In this block torch uses half of its threads; `side_by_side` uses the other half too."""
+def split_threads() -> Iterator[None]:
+    """In this block torch uses half of its threads; `run_in_parallel` uses the other half too."""
     threads = torch.get_num_threads()
     if threads == 1 or getattr(_lanes, "open", False):
         yield
@@ -50,13 +50,13 @@ def two_lanes() -> Iterator[None]:
         _lanes.open = False
 
 
-def side_by_side(tasks: list[Callable[[], Result]]) -> list[Result]:
+def run_in_parallel(tasks: list[Callable[[], Result]]) -> list[Result]:
     """Run one or two tasks that never need gradients, on all cores that torch may use.
 
     torch gives the interpreter free during its operations, so two threads keep two cores busy.
     Its number of threads is as before afterwards.
     """
-    with two_lanes():
+    with split_threads():
         if len(tasks) == 1 or not getattr(_lanes, "open", False):
             return [_without_gradients(task) for task in tasks]
         share = torch.get_num_threads()

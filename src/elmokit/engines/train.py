@@ -18,10 +18,10 @@ from torch.autograd.function import once_differentiable
 
 from elmokit.engines import pointwise
 from elmokit.engines.reference import Clips
-from elmokit.engines.threads import side_by_side
+from elmokit.engines.threads import run_in_parallel
 
 
-class WindowWeights(NamedTuple):
+class TrainWeights(NamedTuple):
     """One layer's matrices, directions stacked in front (D = 1 or 2)."""
 
     input: Tensor  # (D, 4H, P)
@@ -30,7 +30,7 @@ class WindowWeights(NamedTuple):
     projection: Tensor | None  # (D, P, H)
 
 
-class WindowState(NamedTuple):
+class TrainState(NamedTuple):
     """What the rows remember between windows; never part of a gradient."""
 
     cells: Tensor  # (D, B, H), float32
@@ -39,12 +39,12 @@ class WindowState(NamedTuple):
 
 def run_window(
     x: Tensor,
-    state: WindowState,
-    weights: WindowWeights,
+    state: TrainState,
+    weights: TrainWeights,
     clips: Clips,
     forget_bias: float,
     keep: Tensor | None = None,
-) -> tuple[Tensor, WindowState]:
+) -> tuple[Tensor, TrainState]:
     """Run one layer over a window.
 
     Args:
@@ -60,7 +60,7 @@ def run_window(
         Outputs (D, T, B, P), and the state after the last step, without gradient.
     """
     output, cells, last = _Window.apply(x, *state, *weights, clips, forget_bias, keep)  # type: ignore[no-untyped-call]
-    return output, WindowState(cells.detach(), last.detach())
+    return output, TrainState(cells.detach(), last.detach())
 
 
 class _Window(torch.autograd.Function):
@@ -155,7 +155,7 @@ class _Window(torch.autograd.Function):
 
 
 def _by_direction(run: Callable[..., None], *parts: Tensor | None) -> None:
-    """Go through the steps: on a processor each direction on cores of its own, else together.
+    """Go through the steps: on a CPU each direction on cores of its own, else together.
 
     Args:
         run: Takes the parts.
@@ -167,7 +167,7 @@ def _by_direction(run: Callable[..., None], *parts: Tensor | None) -> None:
         run(*parts)
         return
     own = ([None if part is None else part[d : d + 1] for part in parts] for d in range(len(first)))
-    side_by_side([partial(run, *some) for some in own])
+    run_in_parallel([partial(run, *some) for some in own])
 
 
 def _run_forward(

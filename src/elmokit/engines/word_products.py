@@ -91,7 +91,7 @@ class WordProducts:
             self.table = self.table.new_empty(self.capacity, self._width)
         at = torch.tensor(free)
         chosen = torch.tensor(words)
-        for start in range(0, len(words), 128):  # small pieces stay in the processor's cache
+        for start in range(0, len(words), 128):  # small pieces stay in the CPU cache
             piece = vectors.index_select(0, chosen[start : start + 128])
             self.table.index_copy_(0, at[start : start + 128], product(piece))
         self._rows.update(zip((names[word] for word in words), free, strict=True))

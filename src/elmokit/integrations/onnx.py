@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from elmokit.checkpoints.onnx_graph import FORMAT_VERSION, METADATA_PREFIX
 from elmokit.config import ModelConfig, from_dict
+from elmokit.encode.layer_weights import NO_MIX, layer_weights
+from elmokit.encode.pooling import Pool, check_pool
 from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from elmokit.text.batching import run_in_batches
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer
 from elmokit.text.vocab import Vocabulary
-from elmokit.encode.layer_weights import NO_MIX, layer_weights
-from elmokit.encode.pooling import Pool, check_pool
 
 BATCH_TOKENS = 1024
 
@@ -31,8 +31,8 @@ Vectors = NDArray[np.float32]
 class OnnxElmo:
     """A model that ``elmo.export("model.onnx")`` wrote.
 
-    Every sentence starts from blank memory, as with ``state="fresh"`` of `Elmo.encode`; there is
-    no other state here.
+    Every sentence starts from a zero initial state, as with ``state="fresh"`` of `Elmo.encode`;
+    there is no other state here.
 
     Args:
         path: The file.
@@ -114,7 +114,7 @@ class OnnxElmo:
             sentences: One sentence as text, or many, each as text or as a list of tokens.
             layers: ``"mean"``, ``"top"``, ``"all"``, ``"mix"``, a layer's number, or one weight
                 per layer (used as they are).
-            pool: ``"mean"`` or ``"max"`` over the tokens gives one vector a sentence.
+            pool: ``"mean"`` or ``"max"`` over the tokens gives one vector per sentence.
             batch_tokens: The most tokens run together.
             progress: Show a progress bar on a terminal when it takes long.
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from elmokit.errors import ConfigError
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
+from elmokit.errors import ConfigError
 
 KEPT = 2
 """Models that stay in memory when nobody uses them any longer."""

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.encode.elmo import BATCH_TOKENS, Elmo, Sentence
+from elmokit.encode.layers import Layers
+from elmokit.encode.pooling import Pool
 from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.integrations.packed_folders import pack_predictor, unpack_predictor
 from elmokit.integrations.shared_models import shared_model
@@ -21,9 +24,6 @@ from elmokit.tasks.fitting import fit, task_settings
 from elmokit.tasks.predictor import Predictor
 from elmokit.text.tokens import get_tokenizer
 from elmokit.training.settings import changed
-from elmokit.encode.elmo import BATCH_TOKENS, Elmo, Sentence
-from elmokit.encode.layers import Layers
-from elmokit.encode.pooling import Pool
 
 try:
     from sklearn.base import (

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.checkpoints.json_files import read_json
+from elmokit.encode.elmo import BATCH_TOKENS, Elmo
+from elmokit.encode.loading import load
 from elmokit.errors import CheckpointError, DataError, MissingExtraError
+from elmokit.files import whole_file
 from elmokit.integrations.packed_folders import pack_folder, packing_folder, unpacked_folder
 from elmokit.integrations.shared_models import shared_model
 from elmokit.tasks.inputs.elmo import fingerprint
-from elmokit.encode.elmo import BATCH_TOKENS, Elmo
-from elmokit.encode.loading import load
-from elmokit.files import whole_file
 
 try:
     import srsly
@@ -189,7 +189,7 @@ def _restore(name: str, model: str | None, settings: tuple[Any, ...], data: byte
 
 
 def read_apart(doc: Doc) -> list[Span]:
-    """The pieces of a doc that are read each from blank memory."""
+    """The pieces of a doc that are read each from a zero initial state."""
     return list(doc.sents) if doc.has_annotation("SENT_START") else [doc[:]]
 
 

@@ -80,7 +80,7 @@ class LanguageModel:
         return found
 
     def read(self, batch: Sequence[Sequence[str]]) -> tuple[dict[str, Tensor], list[int]]:
-        """Read sentences, each from blank memory.
+        """Read sentences, each from a zero initial state.
 
         Returns:
             The top layer of each direction (N, P) over the flat batch with its sentence

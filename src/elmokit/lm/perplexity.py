@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from elmokit.errors import ConfigError, DataError
-from elmokit.model.lstm import LayerState
-from elmokit.model.packing import Packing
 from elmokit.encode.devices import no_gradients
+from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import BATCH_TOKENS, LanguageModel
 from elmokit.lm.scoring import perplexity_of, score_stream
+from elmokit.model.lstm import LayerState
+from elmokit.model.packing import Packing
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo, Sentence
@@ -84,8 +84,8 @@ def perplexity(
 ) -> Perplexity:
     """Measure the perplexity of a text of any length; memory depends on the batch alone.
 
-    ``fresh`` reads every sentence from blank memory: the result depends neither on the order
-    of the sentences nor on the batch.
+    ``fresh`` reads every sentence from a zero initial state: the result depends neither on the
+    order of the sentences nor on the batch.
 
     ``carry`` is the evaluation of bilm-tf, for numbers that compare with published ones. The
     text is dealt to `rows` parallel rows: a row that has ended its sentence takes the next one

@@ -4,7 +4,7 @@
     result.forward      # log p(I | <S>), log p(ate | <S> I), ..., log p(</S> | <S> ... .)
     result.perplexity
 
-Every sentence is read from blank memory, so its score depends on nothing else.
+Every sentence is read from a zero initial state, so its score depends on nothing else.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.errors import ConfigError
-from elmokit.text.batching import run_in_batches
 from elmokit.encode.devices import no_gradients
+from elmokit.errors import ConfigError
 from elmokit.lm.language_model import BATCH_TOKENS, LanguageModel
+from elmokit.text.batching import run_in_batches
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo, Sentence

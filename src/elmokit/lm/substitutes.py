@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from elmokit.errors import ConfigError, DataError
 from elmokit.encode.devices import no_gradients
+from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import LanguageModel
 
 if TYPE_CHECKING:

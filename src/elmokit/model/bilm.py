@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import ModelConfig
-from elmokit.errors import CheckpointError
 from elmokit.engines.cpu_probe import prepare
 from elmokit.engines.packed_matmul import Precision
-from elmokit.engines.threads import side_by_side, two_lanes
+from elmokit.engines.threads import run_in_parallel, split_threads
+from elmokit.errors import CheckpointError
 from elmokit.model.lstm import BiLstm, LayerOutput, LayerState, LstmLayer
 from elmokit.model.packed_linear import PackedLinear
 from elmokit.model.packing import Packing
@@ -26,9 +26,9 @@ __all__ = [
     "build",
     "check_weights",
     "prepare",
-    "side_by_side",
+    "run_in_parallel",
+    "split_threads",
     "tensor_shapes",
-    "two_lanes",
 ]
 
 
@@ -53,7 +53,7 @@ class BiLM(nn.Module):
         return next(self.parameters()).device
 
     def set_precision(self, precision: Precision) -> None:
-        """Choose the type of the matrix products in inference on a processor; see `prepare`."""
+        """Choose the type of the matmuls in inference on a CPU; see `prepare`."""
         self.precision = precision
         for module in self.modules():
             if isinstance(module, LstmLayer | PackedLinear):
@@ -66,7 +66,7 @@ class BiLM(nn.Module):
                 module.forget_packed()
 
     def zero_states(self, rows: int) -> list[LayerState]:
-        """A blank memory of every LSTM layer for a batch of so many sentences."""
+        """A a zero initial state of every LSTM layer for a batch of so many sentences."""
         return [self.lstm.zero_state(rows)] * self.config.lstm.layers
 
     def embed(self, words: WordInputs) -> Tensor:

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharacterConfig
-from elmokit.engines.packed_once import infers_on_processor
+from elmokit.engines.packed_once import is_cpu_inference
 from elmokit.engines.pointwise import TRITON
 from elmokit.model.packed_linear import PackedLinear
 
 FILTER_WORDS = 64
-"""Words whose filters run together in inference on a processor."""
+"""Words whose filters run together in inference on a CPU."""
 
 
 class Highway(PackedLinear):
@@ -41,7 +41,7 @@ class Filter(nn.Module):
     def forward(self, characters: Tensor) -> Tensor:
         """The largest response anywhere in the word: (N, C, E) to (N, n).
 
-        One matrix product over all windows; a convolution of so few channels is slower, and on
+        One matmul over all windows; a convolution of so few channels is slower, and on
         a GPU it looks for a plan anew at every number of words.
         """
         count, dim, width = self.weight.shape
@@ -49,7 +49,7 @@ class Filter(nn.Module):
         matrix = self.weight.transpose(1, 2).reshape(count, width * dim)
         rows = windows.flatten(2)  # (N, positions, width * E)
         if not rows.is_cuda:
-            # Windows overlap in memory; the processor's product would copy them word by word.
+            # Windows overlap in memory; the CPU's product would copy them word by word.
             rows = rows.contiguous()
         responses = F.linear(rows, matrix, self.bias)  # (N, positions, n)
         if torch.is_grad_enabled():
@@ -74,8 +74,8 @@ class CharacterCnn(nn.Module):
         """Read the spelling of each word."""
         if ids.is_cuda and TRITON and torch.is_autocast_enabled("cuda"):
             x = self._fused_maxima(ids)  # (N, F)
-        elif infers_on_processor(self.embedding):
-            # In small groups the responses stay in the processor's cache.
+        elif is_cpu_inference(self.embedding):
+            # In small groups the responses stay in the CPU cache.
             x = torch.cat([self._maxima(some) for some in ids.split(FILTER_WORDS)])  # (N, F)
         else:
             x = self._maxima(ids)  # (N, F)

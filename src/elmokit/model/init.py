@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from elmokit.config import ModelConfig
 from elmokit.model.bilm import BiLM
-from elmokit.model.lstm import LstmLayer
 from elmokit.model.char_cnn import CharacterCnn, Filter, Highway
+from elmokit.model.lstm import LstmLayer
 from elmokit.model.softmax import WordSoftmax
 from elmokit.model.token_encoder import Projection, WordTable
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
 from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
-from elmokit.engines.few_rows import MOST_NUMBERS, MOST_ROWS, FewRowsWeights, run_few_rows
-from elmokit.engines.packed_once import PackedOnce, infers_on_processor, seen_weights
-from elmokit.engines.packed_matmul import Precision
-from elmokit.engines.threads import side_by_side
 from elmokit.engines.cpu import PackedWeights, run_slots
+from elmokit.engines.few_rows import MOST_NUMBERS, MOST_ROWS, FewRowsWeights, run_few_rows
+from elmokit.engines.packed_matmul import Precision
+from elmokit.engines.packed_once import PackedOnce, is_cpu_inference, seen_weights
 from elmokit.engines.stacked import StackedWeights, run_stacked
+from elmokit.engines.threads import run_in_parallel
 from elmokit.engines.word_products import Words
 from elmokit.model.packing import Packing
 
@@ -94,7 +94,7 @@ class BiLstm(nn.Module):
         return seen_weights(self.parameters())
 
     def zero_state(self, rows: int) -> LayerState:
-        """A blank memory for a batch of so many sentences."""
+        """A a zero initial state for a batch of so many sentences."""
         some = next(self.parameters())
         blank = LstmState(
             some.new_zeros(rows, self.config.cells), some.new_zeros(rows, self.config.width)
@@ -119,7 +119,7 @@ class BiLstm(nn.Module):
         Yields:
             The output of each LSTM layer; what is not asked for is not computed.
         """
-        if infers_on_processor(x):
+        if is_cpu_inference(x):
             few = not packing.turns.at and self.few_rows_pay(packing.sentences)
             engine = self._few_rows_layers if few else self._fast_layers
             yield from engine(x, packing, states)
@@ -158,7 +158,7 @@ class BiLstm(nn.Module):
                 inputs[name] = Words(names, vectors, packing.pack(places, name))
         del x  # on a long document every copy is felt
         for number, start in enumerate(states):
-            results = side_by_side(
+            results = run_in_parallel(
                 [
                     partial(
                         run_slots,
@@ -181,7 +181,7 @@ class BiLstm(nn.Module):
             inputs.update(outputs)
 
     def few_rows_pay(self, sentences: int) -> bool:
-        """Whether a processor runs so many sentences by the engine for a few."""
+        """Whether a CPU runs so many sentences by the engine for a few."""
         # Its products are exact: int8 alone would not give what int8 among others gives.
         exact = self._layer(self.config.directions[0], 0).precision == "float32"
         numbers = 4 * self.config.cells * self.config.width

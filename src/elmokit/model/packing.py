@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.engines import Turn, Turns
+from elmokit.engines import SlotRefill, SlotRefills
 from elmokit.engines.to_device import to_device
 
 __all__ = ["BatchWords", "Packing", "inside", "to_device"]
@@ -145,22 +145,22 @@ def _assign(size: Places, rows: int | None) -> tuple[Places, Places]:
     return rank[row], begin
 
 
-def _turns(row: Places, begin: Places, rows: int, device: torch.device) -> Turns:
+def _turns(row: Places, begin: Places, rows: int, device: torch.device) -> SlotRefills:
     """When rows pass from one sentence to the next; sentences in the order of their begin."""
     holder = np.arange(rows)  # which sentence each row reads
-    at: dict[int, Turn] = {}
+    at: dict[int, SlotRefill] = {}
     first = rows
     while first < len(row):
         stop = int(np.searchsorted(begin, begin[first], side="right"))
         changed = row[first:stop]
-        at[int(begin[first])] = Turn(
+        at[int(begin[first])] = SlotRefill(
             torch.from_numpy(changed.copy()).to(device),
             torch.from_numpy(holder[changed]).to(device),
             slice(first, stop),
         )
         holder[changed] = np.arange(first, stop)
         first = stop
-    return Turns(at, to_device(holder, device))
+    return SlotRefills(at, to_device(holder, device))
 
 
 def inside(lengths: Sequence[int], device: torch.device) -> Tensor:

@@ -38,15 +38,15 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from elmokit.probes.change import change
     from elmokit.probes.inventory import SenseInventory
     from elmokit.probes.layers import layers
+    from elmokit.probes.polysemy import polysemy
+    from elmokit.probes.pos import pos
     from elmokit.probes.robustness import robustness
     from elmokit.probes.similarity import similarity
-    from elmokit.probes.wsd import wsd
-    from elmokit.probes.change import change
     from elmokit.probes.sources import LayerVectors, random_weights
-    from elmokit.probes.pos import pos
-    from elmokit.probes.polysemy import polysemy
+    from elmokit.probes.wsd import wsd
 
 __all__ = [
     "LayerVectors",

@@ -90,7 +90,7 @@ def change(
 
     Args:
         model: A model, word vectors, their path, or anything that is a `LayerVectors`.
-        first: A text file with one sentence a line, or sentences that can be read twice.
+        first: A text file with one sentence per line, or sentences that can be read twice.
         second: The other corpus.
         words: The words to compare; without them the most frequent words of letters that both
             corpora have at least `least_uses` times.

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from html import escape
 
 from elmokit import __version__
+from elmokit.files import whole_file
 from elmokit.probes.plots import svg
 from elmokit.probes.report import Report
 from elmokit.probes.tables import Table, cell_text, tables
-from elmokit.files import whole_file
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem;

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from elmokit.encode.elmo import Sentence
 from elmokit.errors import DataError
+from elmokit.files import whole_file
 from elmokit.probes.centroids import TIE, Centroids, cosine_to
 from elmokit.probes.lemmas import base_forms
 from elmokit.probes.sense_files import SenseSentence
@@ -30,8 +32,6 @@ from elmokit.probes.sources import (
     with_vectors,
 )
 from elmokit.probes.wordnet import lemma_of
-from elmokit.encode.elmo import Sentence
-from elmokit.files import whole_file
 
 SAMPLE = ("the", "bank", "of", "the", "river")
 ALIKE = 0.999

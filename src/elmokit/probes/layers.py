@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from elmokit.checkpoints.json_files import read_json
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.loading import load
 from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.probes.report import Cost, Report, Stopwatch
 from elmokit.tasks.predictor import FACTS_FILE, WEIGHTS_FILE, Predictor
-from elmokit.encode.elmo import Elmo
-from elmokit.encode.loading import load
 
 _MIX = re.compile(r"(?:.*\.)?mixes\.(?P<place>\w+)\.weights")
 

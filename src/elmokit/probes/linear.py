@@ -6,7 +6,7 @@ about the same spread; this is linear too, and becomes part of the probe's weigh
 
 Several questions about the same vectors (the tags, and the control task's random labels) are
 trained side by side: their weights lie in one matrix, their losses are added, and since the
-optimiser treats every number by itself, neither knows of the other.
+optimizer treats every number by itself, neither knows of the other.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def fit_linear(
     bias = torch.zeros(sum(classes), device=device, requires_grad=True)
     steps_an_epoch = math.ceil(count / BATCH)
     epochs = max(EPOCHS, math.ceil(LEAST_STEPS / steps_an_epoch))
-    optimiser = torch.optim.Adam([weight, bias], lr=LEARNING_RATE)
+    optimizer = torch.optim.Adam([weight, bias], lr=LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: 1.0 - step / (epochs * steps_an_epoch)
+        optimizer, lambda step: 1.0 - step / (epochs * steps_an_epoch)
     )
     order = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
@@ -99,9 +99,9 @@ def fit_linear(
                 F.cross_entropy(part, target.index_select(0, chosen))
                 for part, target in zip(scores, targets, strict=True)
             ]
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             torch.stack(losses).sum().backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
     with torch.no_grad():
         return LinearProbe(mean, weight @ turn.T, bias.detach(), tuple(classes))

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import DataError, MissingExtraError
+from elmokit.files import whole_file
+from elmokit.probes.change import ChangeReport
 from elmokit.probes.layers import LayersReport
+from elmokit.probes.polysemy import PolysemyReport, WordMap
+from elmokit.probes.pos import TagReport
+from elmokit.probes.report import Report
 from elmokit.probes.robustness import RobustnessReport
 from elmokit.probes.similarity import SimilarityReport
-from elmokit.probes.report import Report
 from elmokit.probes.wsd import SenseReport
-from elmokit.probes.change import ChangeReport
-from elmokit.probes.pos import TagReport
-from elmokit.probes.polysemy import PolysemyReport, WordMap
-from elmokit.files import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -98,7 +98,7 @@ def polysemy(
 
     Args:
         model: A model, word vectors, their path, or anything that is a `LayerVectors`.
-        corpus: A text file with one sentence a line, or sentences.
+        corpus: A text file with one sentence per line, or sentences.
         words: The words to look at.
         layer: The layer to group by; the top one when left out.
         most_uses: Uses of each word, drawn from all with equal chances.

@@ -119,7 +119,7 @@ def robustness(
 
     Args:
         model: A model, word vectors, their path, or anything that is a `LayerVectors`.
-        corpus: A text file with one sentence a line, or sentences.
+        corpus: A text file with one sentence per line, or sentences.
         kinds: Which changes to make, of those in `CHANGES`.
         sample: How many sentences to draw.
         field: Key or column that holds the text, in JSONL, CSV and Parquet.

@@ -15,12 +15,12 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import torch
 
+from elmokit.encode.similarity import cosine
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.pair_files import Pair, WordInContext, read_pairs, split_pairs
 from elmokit.probes.report import Cost, Report, Stopwatch
 from elmokit.probes.scores import Floats, best_threshold, spearman
 from elmokit.probes.sources import LayerVectors, Source, Vectors, as_layer_vectors, with_vectors
-from elmokit.encode.similarity import cosine
 
 Pooling = Literal["word", "window", "sentence"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
+from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
 from elmokit.word_vectors.table import WordVectors
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
+from elmokit.probes.change import ChangeReport
 from elmokit.probes.layers import LayersReport
+from elmokit.probes.polysemy import PolysemyReport
+from elmokit.probes.pos import TagReport
+from elmokit.probes.report import Report
 from elmokit.probes.robustness import RobustnessReport
 from elmokit.probes.similarity import SimilarityReport
-from elmokit.probes.report import Report
 from elmokit.probes.wsd import SenseReport
-from elmokit.probes.change import ChangeReport
-from elmokit.probes.pos import TagReport
-from elmokit.probes.polysemy import PolysemyReport
 
 Cell = str | int | float | None
 

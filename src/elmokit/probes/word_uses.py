@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from elmokit.encode.elmo import Sentence
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.sources import LayerVectors, Vectors, tokens_of, with_vectors
 from elmokit.text.readers import numbered_lines, read_texts
-from elmokit.encode.elmo import Sentence
 
 Corpus: TypeAlias = str | os.PathLike[str] | Iterable[Sentence]
 CONTEXT = 8

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from elmokit.errors import ConfigError, DataError
+from elmokit.files import final_place
 from elmokit.probes.centroids import Centroids, choose_sentences, make_centroids, use_vector
 from elmokit.probes.inventory import SenseInventory
 from elmokit.probes.report import Cost, Report, Stopwatch
@@ -24,7 +25,6 @@ from elmokit.probes.sense_files import SenseSentence, SenseUse, read_senses
 from elmokit.probes.sources import LayerVectors, Source, as_layer_vectors, with_vectors
 from elmokit.probes.word_uses import choose_layer
 from elmokit.probes.wordnet import SenseIndex
-from elmokit.files import final_place
 
 SenseText: TypeAlias = str | os.PathLike[str] | Iterable[SenseSentence]
 ALL = "all"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.checkpoints.sources import DEFAULT_MODEL
+from elmokit.encode.encoding import Counts
 from elmokit.errors import ConfigError, DataError
 from elmokit.ray import pieces
 from elmokit.ray.cluster import (
@@ -28,14 +29,13 @@ from elmokit.ray.cluster import (
     import_ray,
     wants_gpu,
 )
+from elmokit.ray.train import connected
 from elmokit.ray.worker import Encoder, Job, count_texts
 from elmokit.training.distributed import PeerError
-from elmokit.ray.train import connected
-from elmokit.encode.encoding import Counts
 
 if TYPE_CHECKING:
-    from elmokit.model.bilm import Precision
     from elmokit.encode.writers import DType
+    from elmokit.model.bilm import Precision
 
 PIECE_LINES = 2000
 """Texts of a piece, unless said otherwise."""
@@ -76,7 +76,7 @@ def encode_files(
             them under one path.
         model: As for `elmokit.load`.
         layers: As for `Elmo.encode`.
-        pool: One vector a sentence instead of one a token.
+        pool: One vector per sentence instead of one a token.
         tokenizer: How text is split, instead of what the model says.
         sentences: Split each text into sentences first.
         field: Key or column that holds the text.
@@ -84,7 +84,7 @@ def encode_files(
         state: What the LSTMs remember before a sentence.
         batch_tokens: The most tokens run together; left out, what suits the device.
         device: ``"cpu"``, or ``"cuda"`` for a GPU for each worker.
-        precision: The type of the matrix products on a processor.
+        precision: The type of the matmuls on a CPU.
         piece_lines: Texts of one output file.
         workers: Processes with a model each, which share the cores; one for each core or GPU when
             left out.

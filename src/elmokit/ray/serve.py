@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ConfigError
 from elmokit.ray.cluster import QUIET, find_places, import_ray, is_named, wants_gpu
-from elmokit.training.distributed import PeerError
 from elmokit.ray.train import connected, first_line
 from elmokit.server import logs
 from elmokit.server.server import open_port
 from elmokit.server.settings import Limits
+from elmokit.training.distributed import PeerError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

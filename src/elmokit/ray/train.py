@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import ConfigError, ElmokitError, MissingExtraError
 from elmokit.corpus.documents import HUGGING_FACE
 from elmokit.corpus.prepare import CorpusConfig
+from elmokit.errors import ConfigError, ElmokitError, MissingExtraError
 from elmokit.training.distributed import PATIENCE, PeerError
 from elmokit.training.pretrain import LOG_FILE, RUN_FOLDER, enter_output, pretrain
 from elmokit.training.settings import PretrainConfig

@@ -15,15 +15,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elmokit.encode.encoding import sentences_of, write_vectors
+from elmokit.encode.writers import DType, open_writer
 from elmokit.errors import CheckpointError, DataError, ElmokitError
 from elmokit.ray.pieces import MANIFEST
 from elmokit.text.readers import Text, read_texts
-from elmokit.encode.encoding import sentences_of, write_vectors
-from elmokit.encode.writers import DType, open_writer
 
 if TYPE_CHECKING:
-    from elmokit.model.bilm import Precision
     from elmokit.encode.elmo import Elmo
+    from elmokit.model.bilm import Precision
 
 SHARED = "Put it on storage that all machines share, under one path."
 CHANGED = "the file has changed since the work began. Encode it into a new folder."
@@ -105,7 +105,7 @@ def count_texts(path: str, field: str, sentences: bool) -> tuple[int, str]:
 
 
 class Encoder:
-    """Turns pieces into files; has a model of its own.
+    """SlotRefills pieces into files; has a model of its own.
 
     Args:
         job: What to do.

@@ -28,7 +28,7 @@ class Refusal(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-class Gate:
+class AccessMiddleware:
     """Lets in who may come in.
 
     Args:

@@ -16,15 +16,13 @@ from starlette.staticfiles import StaticFiles
 
 from elmokit import __version__
 from elmokit.errors import ElmokitError
+from elmokit.server.access import AccessMiddleware, BodyRefusedError
 from elmokit.server.batching import Batcher, Closed, QueueFull
 from elmokit.server.formats import JSON, BodyError
-from elmokit.server.access import BodyRefusedError, Gate
 from elmokit.server.metrics import Metrics
-from elmokit.server.routes import encode
-from elmokit.server.routes import language
-from elmokit.server.routes import predict
-from elmokit.server.routes import similar
-from elmokit.server.routes import status
+from elmokit.server.registry import ModelRegistry, UnknownNameError
+from elmokit.server.request_log import CLIENT_LEFT, RequestLogMiddleware
+from elmokit.server.routes import encode, language, predict, similar, status
 from elmokit.server.routes.common import (
     AcceptError,
     ClientLeft,
@@ -33,8 +31,6 @@ from elmokit.server.routes.common import (
     TooSlow,
 )
 from elmokit.server.settings import Access, Limits
-from elmokit.server.registry import Shelf, UnknownNameError
-from elmokit.server.request_log import CLIENT_LEFT, Watch
 
 PAGE = Path(__file__).parent / "page"
 """The built web page: ``index.html`` and what belongs to it."""
@@ -43,7 +39,7 @@ DESCRIPTION = "Exact ELMo vectors and what a bidirectional language model knows,
 
 
 def make_app(
-    shelf: Shelf,
+    registry: ModelRegistry,
     *,
     limits: Limits | None = None,
     access: Access | None = None,
@@ -53,7 +49,7 @@ def make_app(
     """Put a service together.
 
     Args:
-        shelf: The models and predictors it offers.
+        registry: The models and predictors it offers.
         limits: How much a request may ask.
         access: Who may come in.
         log_texts: Put what clients send into the log.
@@ -66,7 +62,7 @@ def make_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         batcher = Batcher(limits, metrics)
         batcher.start()
-        app.state.service = Service(shelf, limits, metrics, batcher)
+        app.state.service = Service(registry, limits, metrics, batcher)
         yield
         await batcher.close()
 
@@ -87,7 +83,7 @@ def make_app(
     for kind in (QueueFull, Closed, TooSlow, ClientLeft, BodyRefusedError, MemoryError):
         app.add_exception_handler(kind, _not_now)
     # The last one added stands outermost.
-    app.add_middleware(Gate, access=access, limits=limits)
+    app.add_middleware(AccessMiddleware, access=access, limits=limits)
     if access.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -95,8 +91,8 @@ def make_app(
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
         )
-    app.add_middleware(Watch, metrics=metrics, log_texts=log_texts)
-    document = _document(app, shelf, bool(access.tokens))
+    app.add_middleware(RequestLogMiddleware, metrics=metrics, log_texts=log_texts)
+    document = _document(app, registry, bool(access.tokens))
     app.openapi = lambda: document  # type: ignore[method-assign]
     return app
 
@@ -129,7 +125,7 @@ async def _not_now(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": detail}, 503, {"Retry-After": "1"})
 
 
-def _document(app: FastAPI, shelf: Shelf, needs_token: bool) -> dict[str, Any]:
+def _document(app: FastAPI, registry: ModelRegistry, needs_token: bool) -> dict[str, Any]:
     """The OpenAPI document, with the names that this service knows."""
     # A copy, because services of one process share what the routes say about themselves.
     document = deepcopy(
@@ -140,7 +136,7 @@ def _document(app: FastAPI, shelf: Shelf, needs_token: bool) -> dict[str, Any]:
     for operations in document["paths"].values():
         body = operations.get("post", {}).get("requestBody", {}).get("content", {}).get(JSON)
         if body is not None and not needs_token:  # names are for those who may come in
-            _fill_in_names(body, shelf)
+            _fill_in_names(body, registry)
     if needs_token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in document["paths"].items():
@@ -150,11 +146,11 @@ def _document(app: FastAPI, shelf: Shelf, needs_token: bool) -> dict[str, Any]:
     return document
 
 
-def _fill_in_names(body: dict[str, Any], shelf: Shelf) -> None:
+def _fill_in_names(body: dict[str, Any], registry: ModelRegistry) -> None:
     fields = body["schema"]["properties"]
     if "model" in fields:
-        fields["model"]["anyOf"][0]["enum"] = list(shelf.models)
-    if "predictor" in fields and shelf.predictors:
-        fields["predictor"]["enum"] = list(shelf.predictors)
+        fields["model"]["anyOf"][0]["enum"] = list(registry.models)
+    if "predictor" in fields and registry.predictors:
+        fields["predictor"]["enum"] = list(registry.predictors)
         for example in body["examples"].values():
-            example["value"]["predictor"] = next(iter(shelf.predictors))
+            example["value"]["predictor"] = next(iter(registry.predictors))

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmokit.model.char_cnn import CharacterCnn, Filter, Highway
-from elmokit.text.chars import BYTE_SHIFT, Alphabet, ByteAlphabet
-from elmokit.text.inputs import InputBuilder
 from elmokit.encode.devices import no_gradients
 from elmokit.lm.language_model import LanguageModel
+from elmokit.model.char_cnn import CharacterCnn, Filter, Highway
 from elmokit.server.registry import predicts_words
+from elmokit.text.chars import BYTE_SHIFT, Alphabet, ByteAlphabet
+from elmokit.text.inputs import InputBuilder
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo

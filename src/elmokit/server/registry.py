@@ -11,8 +11,8 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import LanguageModel
 
 if TYPE_CHECKING:
-    from elmokit.tasks.predictor import Predictor
     from elmokit.encode.elmo import Elmo
+    from elmokit.tasks.predictor import Predictor
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ class UnknownNameError(DataError):
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ModelRegistry:
     """What a service offers."""
 
     models: Mapping[str, Elmo]

@@ -26,7 +26,7 @@ HEADERS = {
 }
 
 
-class Watch:
+class RequestLogMiddleware:
     """Stands around everything else.
 
     Args:
@@ -41,7 +41,7 @@ class Watch:
         self._log_texts = log_texts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Watch one request."""
+        """RequestLogMiddleware one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

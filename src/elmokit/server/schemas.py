@@ -25,7 +25,7 @@ Layers = Annotated[
     Field(description="mean, top, all, mix, a layer's number, or one weight for each layer."),
 ]
 Pool = Annotated[
-    Literal["mean", "max"] | None, Field(description="One vector a sentence, over its tokens.")
+    Literal["mean", "max"] | None, Field(description="One vector per sentence, over its tokens.")
 ]
 Position = Annotated[
     StrictInt | None, Field(ge=0, description="Which token, from 0; or give the word.")

@@ -101,7 +101,7 @@ def _origin(given: str) -> str:
 
 
 def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Tokens of a file, one a line, and of the environment. Never from the command line.
+    """Tokens of a file, one per line, and of the environment. Never from the command line.
 
     Raises:
         ConfigError: The file is missing, or holds no token.
@@ -114,7 +114,7 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
             raise ConfigError(f"{path}: the tokens cannot be read ({error})") from None
         named = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
         if not named:
-            raise ConfigError(f"{path}: there is no token in it; write one a line")
+            raise ConfigError(f"{path}: there is no token in it; write one per line")
         found += named
     return tuple(dict.fromkeys(found))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ConfigError
+from elmokit.files import whole_file
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.fitting import (
     RUN_FILE,
@@ -28,7 +29,6 @@ from elmokit.tasks.heads import get_task
 from elmokit.tasks.inputs.references import Elmos, Static
 from elmokit.tasks.report import REPORT_FILE
 from elmokit.tasks.work import data_hash
-from elmokit.files import whole_file
 
 COMPARISON_FILE = "comparison.json"
 STORE_FOLDER = ".elmokit-layers"

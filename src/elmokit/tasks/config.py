@@ -8,12 +8,13 @@ overrides, in that order.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from elmokit.training.settings import (
     SEEDS,
-    OptimiserConfig,
+    OptimizerConfig,
     check,
     check_not_negative,
     check_positive,
@@ -90,15 +91,17 @@ class EncoderConfig:
 class FineTuneConfig:
     """Whether and how the biLM learns with the task."""
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"rate_share": "lr_ratio"}
+
     on: bool = False
-    rate_share: float = 0.1
+    lr_ratio: float = 0.1
     """The biLM's learning rate as a share of the others'."""
     unfreeze_every: float = 0.0
     """Epochs after which one more of its layers, the top one first, begins to learn; 0: all learn
     from the start."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "rate_share")
+        check_positive(self, "lr_ratio")
         check_not_negative(self, "unfreeze_every")
 
 
@@ -106,20 +109,22 @@ class FineTuneConfig:
 class TaskRunConfig:
     """How long training goes on."""
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"looks": "evals_per_epoch"}
+
     epochs: int = 30
     """The most passes over the training data."""
     batch: int = 32
     """Examples of a step."""
     patience: int = 6
     """Looks at the dev data without improvement after which training stops; 0: never."""
-    looks: int = 1
+    evals_per_epoch: int = 1
     """Looks at the dev data in an epoch."""
     seed: int = 0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: mixed precision on a GPU, float32 elsewhere."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "epochs", "batch", "looks")
+        check_positive(self, "epochs", "batch", "evals_per_epoch")
         check_not_negative(self, "patience", "seed")
         check(self.seed < SEEDS, self, "seed", "give a number below 2**64")
         precisions = ("auto", "float32", "bfloat16")
@@ -160,12 +165,14 @@ class ClassHeadConfig:
 class TaskConfig:
     """The settings that all tasks share."""
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"optimiser": "optimizer"}
+
     inputs: InputsConfig = field(default_factory=InputsConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     fine_tune: FineTuneConfig = field(default_factory=FineTuneConfig)
-    optimiser: OptimiserConfig = field(
-        default_factory=lambda: OptimiserConfig(
-            rate=2e-3, warmup=20, betas=(0.9, 0.99), clip_norm=5.0
+    optimizer: OptimizerConfig = field(
+        default_factory=lambda: OptimizerConfig(
+            lr=2e-3, warmup=20, betas=(0.9, 0.99), clip_norm=5.0
         )
     )
     run: TaskRunConfig = field(default_factory=TaskRunConfig)

@@ -17,7 +17,9 @@ import torch
 
 from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.config import to_dict
+from elmokit.encode.devices import check_device
 from elmokit.errors import ConfigError
+from elmokit.files import whole_file
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.heads import get_task
 from elmokit.tasks.inputs.references import (
@@ -34,13 +36,11 @@ from elmokit.tasks.items import place_named
 from elmokit.tasks.predictor import Facts, Predictor, read_data
 from elmokit.tasks.report import write_report
 from elmokit.tasks.task import Task
-from elmokit.tasks.work import TaskWork, data_hash, loop_config
+from elmokit.tasks.work import TaskTrainer, data_hash, loop_config
 from elmokit.training.display import Display
-from elmokit.training.distributed import Team
+from elmokit.training.distributed import DistContext
 from elmokit.training.loop import train
 from elmokit.training.settings import settings_from
-from elmokit.encode.devices import check_device
-from elmokit.files import whole_file
 
 RUN_FOLDER = "training"
 """Inside the predictor's folder: what was asked for, log, snapshots."""
@@ -202,7 +202,7 @@ class Request:
         config = to_dict(self.config)
         for name in ("epochs", "patience"):  # may change: longer, more or less patient
             config["run"].pop(name)
-        config["optimiser"].pop("rate")  # lower, where a run has come to no number
+        config["optimizer"].pop("rate")  # lower, where a run has come to no number
         return {
             "task": self.task.name,
             "elmo": self.elmo_reference.get("fingerprint"),
@@ -273,7 +273,7 @@ class Run:
         predictor.model.embedder.prepare(self._sentences(), store or own_store)
         if (spent := time.monotonic() - start) > 1 and request.elmo is not None:
             display.note(f"layers of the data computed in {spent:.0f} s")
-        work = TaskWork(
+        work = TaskTrainer(
             predictor.model,
             config,
             self._train,
@@ -284,7 +284,7 @@ class Run:
             work,
             loop_config(config, len(self._train)),
             folder=self._folder / RUN_FOLDER,
-            team=Team(0, 1, request.device),
+            context=DistContext(0, 1, request.device),
             display=display,
             resume=resume,
         )

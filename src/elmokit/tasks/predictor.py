@@ -27,7 +27,9 @@ from numpy.typing import NDArray
 from elmokit import __version__
 from elmokit.checkpoints.json_files import read_json
 from elmokit.config import from_dict, to_dict
+from elmokit.encode.devices import check_device
 from elmokit.errors import CheckpointError, ConfigError
+from elmokit.files import whole_file
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.embedder import Embedder
 from elmokit.tasks.heads import get_task
@@ -46,8 +48,6 @@ from elmokit.tasks.model import TaskModel
 from elmokit.tasks.readers import read_examples
 from elmokit.tasks.scores import Score
 from elmokit.text.tokens import get_tokenizer
-from elmokit.encode.devices import check_device
-from elmokit.files import whole_file
 
 FORMAT = "elmokit-predictor"
 FORMAT_VERSION = 1

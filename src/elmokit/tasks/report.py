@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from elmokit import __version__
+from elmokit.files import whole_file
 from elmokit.tasks.inputs.references import reference_to
 from elmokit.tasks.predictor import Predictor
 from elmokit.tasks.work import data_hash
 from elmokit.training.display import duration, read_log
 from elmokit.training.loop import Outcome
-from elmokit.files import whole_file
 
 REPORT_FILE = "report.json"
 TEXT_FILE = "report.md"

@@ -1,4 +1,4 @@
-"""The training of a task as the loop's `Work`: batches, steps, looks at dev data, snapshots."""
+"""The training of a task as the loop's `Trainable`: batches, steps, evaluation, snapshots."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.model import TaskModel
+from elmokit.training.checkpoint import Snapshot
 from elmokit.training.loop import LoopConfig, StepResult
 from elmokit.training.optim import (
     clip_gradients,
-    dense_optimiser,
-    lay_out_optimiser,
+    dense_optimizer,
     learning_rate,
-    optimiser_tensors,
+    load_optimizer_state,
+    optimizer_tensors,
 )
 from elmokit.training.settings import SEEDS
-from elmokit.training.checkpoint import Snapshot
 
 _SORTED_BATCHES = 32
 """Batches among which examples are sorted by length, so that similar ones meet."""
@@ -32,8 +32,8 @@ _TIE = 1e-6
 """What other scores count beside the one that training watches: only where that one is equal."""
 
 
-class TaskWork:
-    """A `Work` for the training loop.
+class TaskTrainer:
+    """A `Trainable` for the training loop.
 
     Args:
         model: The model, on its device; its weights are changed.
@@ -59,10 +59,10 @@ class TaskWork:
         self._lengths = [model.length(example) for example in train]
         self._plan = loop_config(config, len(train))
         own, tuned = self._parameters()
-        self._groups = [(1.0, own, dense_optimiser(own, config.optimiser))]
+        self._groups = [(1.0, own, dense_optimizer(own, config.optimizer))]
         if tuned:
-            share = config.fine_tune.rate_share
-            self._groups.append((share, tuned, dense_optimiser(tuned, config.optimiser)))
+            share = config.fine_tune.lr_ratio
+            self._groups.append((share, tuned, dense_optimizer(tuned, config.optimizer)))
         self._epoch = -1
         self._batches: list[list[int]] = []
         torch.manual_seed(config.run.seed)
@@ -78,7 +78,7 @@ class TaskWork:
 
     def step(self, number: int) -> StepResult:
         """Read a batch (or several), take gradients, change the weights."""
-        settings = self._config.optimiser
+        settings = self._config.optimizer
         rate = learning_rate(settings, number, self._plan.max_steps)
         self._model.train()
         self._model.embedder.begin(self._epoch_at(number))
@@ -91,16 +91,16 @@ class TaskWork:
             tokens += sum(self._lengths[i] for i in chosen)
         gradients = [p.grad for _, named, _ in self._groups for _, p in named if p.grad is not None]
         norm = clip_gradients(gradients, [], settings.clip_norm)
-        for share, _, optimiser in self._groups:
-            for group in optimiser.param_groups:
+        for share, _, optimizer in self._groups:
+            for group in optimizer.param_groups:
                 group["lr"] = rate * share
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         return StepResult(torch.stack(losses).mean()[None], norm, tokens, rate)
 
     def _epoch_at(self, step: int) -> float:
         return (
-            step * self._config.optimiser.accumulate / batch_count(len(self._train), self._config)
+            step * self._config.optimizer.accumulate / batch_count(len(self._train), self._config)
         )
 
     def _batch(self, position: int) -> list[int]:
@@ -130,9 +130,9 @@ class TaskWork:
     # Going on
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Weights, optimisers, random states; which data they belong to."""
+        """Weights, optimizers, random states; which data they belong to."""
         tensors = {f"model.{name}": t.detach() for name, t in self._model.state_dict().items()}
-        tensors.update(self._optimiser_tensors())
+        tensors.update(self._optimizer_tensors())
         tensors["random.cpu"] = torch.get_rng_state()
         if self._model.embedder.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self._model.embedder.device)
@@ -151,8 +151,8 @@ class TaskWork:
                 name: tensors[f"model.{name}"] for name, _ in self._model.state_dict().items()
             }
             self._model.load_state_dict(weights)
-            for _, named, optimiser in self._groups:
-                lay_out_optimiser(optimiser, named, tensors)
+            for _, named, optimizer in self._groups:
+                load_optimizer_state(optimizer, named, tensors)
             torch.set_rng_state(tensors["random.cpu"])
             if "random.cuda" in tensors and self._model.embedder.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors["random.cuda"], self._model.embedder.device)
@@ -165,9 +165,9 @@ class TaskWork:
     def close(self) -> None:
         """Nothing runs in the background."""
 
-    def _optimiser_tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def _optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
         return itertools.chain.from_iterable(
-            optimiser_tensors(optimiser, named) for _, named, optimiser in self._groups
+            optimizer_tensors(optimizer, named) for _, named, optimizer in self._groups
         )
 
 
@@ -179,8 +179,8 @@ def batch_count(examples: int, config: TaskConfig) -> int:
 def loop_config(config: TaskConfig, examples: int) -> LoopConfig:
     """When the loop does what, for so many training examples."""
     run = config.run
-    steps = max(1, batch_count(examples, config) // config.optimiser.accumulate)
-    every = max(1, steps // run.looks)
+    steps = max(1, batch_count(examples, config) // config.optimizer.accumulate)
+    every = max(1, steps // run.evals_per_epoch)
     return LoopConfig(run.epochs * steps, every, every, run.patience)
 
 

@@ -29,7 +29,7 @@ BYTE_PADDING = 261
 
 
 class Alphabet(ABC):
-    """Turns words into rows of character ids for one model."""
+    """SlotRefills words into rows of character ids for one model."""
 
     def __init__(self, config: CharacterConfig, text: TextConfig) -> None:
         self.max_characters = config.max_characters
@@ -44,7 +44,7 @@ class Alphabet(ABC):
     padding: int
 
     @abstractmethod
-    def spelt(self, words: Sequence[str]) -> tuple[Ids, Ids]:
+    def char_ids(self, words: Sequence[str]) -> tuple[Ids, Ids]:
         """The words' characters one after another, and how many each word has.
 
         A word is cut to `max_characters` - 2; a sentence marker has one character, its own.
@@ -60,7 +60,7 @@ class Alphabet(ABC):
         Returns:
             Ids of shape (words, columns); columns is `max_characters` without trimming.
         """
-        characters, lengths = self.spelt(words)
+        characters, lengths = self.char_ids(words)
         columns = self.max_characters
         if trim:
             longest = int(lengths.max(initial=-2)) + 2
@@ -83,7 +83,7 @@ class ByteAlphabet(Alphabet):
     end_word = BYTE_END_WORD
     padding = BYTE_PADDING
 
-    def spelt(self, words: Sequence[str]) -> tuple[Ids, Ids]:
+    def char_ids(self, words: Sequence[str]) -> tuple[Ids, Ids]:
         """The words' bytes, or the one marker id of a sentence marker."""
         longest = self.max_characters - 2
         rows = [word.encode("utf-8", "ignore")[:longest] for word in words]
@@ -127,7 +127,7 @@ class UnicodeAlphabet(Alphabet):
         self.begin_word, self.end_word = begin_word, end_word
         self._index = index
 
-    def spelt(self, words: Sequence[str]) -> tuple[Ids, Ids]:
+    def char_ids(self, words: Sequence[str]) -> tuple[Ids, Ids]:
         """Dictionary ids of the words' code points, or the id of a sentence marker."""
         longest, find, unknown = self.max_characters - 2, self._index.get, self._unknown
         rows = [

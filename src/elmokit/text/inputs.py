@@ -23,7 +23,7 @@ class WordInputs:
 
 
 class InputBuilder:
-    """Turns words into `WordInputs` for one model.
+    """SlotRefills words into `WordInputs` for one model.
 
     Args:
         config: The model's config.

@@ -7,21 +7,26 @@ is measured with the same vocabulary, so that the two can be compared.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from torch import Tensor
 
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import ModelConfig, SoftmaxConfig
-from elmokit.errors import ConfigError
-from elmokit.model.bilm import BiLM, build
-from elmokit.model.init import random_model
 from elmokit.corpus.prepare import CorpusConfig
 from elmokit.corpus.shards import TokenCorpus
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.loading import load
+from elmokit.errors import ConfigError
+from elmokit.lm.perplexity import Perplexity
+from elmokit.model.bilm import BiLM, build
+from elmokit.model.init import random_model
 from elmokit.text.vocab import Vocabulary
 from elmokit.training.display import Display
-from elmokit.training.distributed import Team, join_team
+from elmokit.training.distributed import DistContext, init_distributed
 from elmokit.training.loop import Outcome, train
 from elmokit.training.pretrain import (
     CORPUS_FOLDER,
@@ -32,17 +37,14 @@ from elmokit.training.pretrain import (
     open_corpus,
     starting,
 )
-from elmokit.training.trainer import Pretraining, heldout_perplexity
 from elmokit.training.settings import (
     DataConfig,
     LossConfig,
-    OptimiserConfig,
+    OptimizerConfig,
     PretrainConfig,
     RunConfig,
 )
-from elmokit.encode.elmo import Elmo
-from elmokit.encode.loading import load
-from elmokit.lm.perplexity import Perplexity
+from elmokit.training.trainer import PretrainTrainer, heldout_perplexity
 
 SOFTMAX_FOLDER = "softmax"
 """Inside the run's folder: the part of the run in which the new softmax learns alone."""
@@ -52,24 +54,27 @@ SOFTMAX_FOLDER = "softmax"
 class AdaptConfig:
     """Settings of an adaptation; the model's own shape stays."""
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {
+        "optimiser": "optimizer",
+        "softmax_rate": "softmax_lr",
+    }
+
     output: str
     """Where the adapted model goes."""
     softmax_steps: int = 500
     """Steps in which a new softmax learns alone."""
-    softmax_rate: float = 2e-3
+    softmax_lr: float = 2e-3
     """Learning rate of these steps."""
     data: DataConfig = field(default_factory=lambda: DataConfig(vocabulary=30_000, rows=64))
     loss: LossConfig = field(default_factory=LossConfig)
-    optimiser: OptimiserConfig = field(
-        default_factory=lambda: OptimiserConfig(rate=2e-4, warmup=50)
-    )
+    optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-4, warmup=50))
     run: RunConfig = field(
         default_factory=lambda: RunConfig(max_steps=1000, evaluate_every=200, save_every=200)
     )
 
     def __post_init__(self) -> None:
-        if self.softmax_steps < 1 or self.softmax_rate <= 0:
-            raise ConfigError("AdaptConfig: softmax_steps and softmax_rate must be positive")
+        if self.softmax_steps < 1 or self.softmax_lr <= 0:
+            raise ConfigError("AdaptConfig: softmax_steps and softmax_lr must be positive")
         if self.loss.kind not in ("full", "sampled") or self.loss.tied:
             raise ConfigError("AdaptConfig.loss: an adaptation has a full or a sampled loss")
 
@@ -124,31 +129,31 @@ def adapt(
         model=elmo.config,
         data=config.data,
         loss=config.loss,
-        optimiser=config.optimiser,
+        optimizer=config.optimizer,
         run=config.run,
     )
-    with join_team(device) as team:
-        with starting(folder, settings, team, resume):
-            text = open_corpus(settings, run / CORPUS_FOLDER, team, preparation)
+    with init_distributed(device) as context:
+        with starting(folder, settings, context, resume):
+            text = open_corpus(settings, run / CORPUS_FOLDER, context, preparation)
             _check_tokenizer(elmo, text)
             bilm, vocabulary, is_new = _with_softmax(elmo, text, config)
-            bilm = bilm.to(team.device)
+            bilm = bilm.to(context.device)
         symbols = elmo.checkpoint().symbols
         if is_new:
             _train(
-                bilm, text, _softmax_alone(settings, config), vocabulary, symbols, team,
+                bilm, text, _softmax_alone(settings, config), vocabulary, symbols, context,
                 run / SOFTMAX_FOLDER, folder=folder, resume=resume, frozen=True,
             )  # fmt: skip
-        now = Elmo(_checkpoint(elmo, bilm, vocabulary), device=team.device)
+        now = Elmo(_checkpoint(elmo, bilm, vocabulary), device=context.device)
         before = heldout_perplexity(now, text, None, carry=config.data.carry)
         outcome, display = _train(
-            bilm, text, settings, vocabulary, symbols, team, run,
+            bilm, text, settings, vocabulary, symbols, context, run,
             folder=folder, resume=resume, frozen=False,
         )  # fmt: skip
-        if team.leads:
-            finish(folder, settings, text, outcome, team, display, data_licence, before)
-        team.wait()
-    adapted = load(folder, device=team.device)
+        if context.is_main:
+            finish(folder, settings, text, outcome, context, display, data_licence, before)
+        context.barrier()
+    adapted = load(folder, device=context.device)
     after = heldout_perplexity(adapted, text, None, carry=config.data.carry)
     return Adapted(adapted, before, after)
 
@@ -170,7 +175,7 @@ def _train(
     settings: PretrainConfig,
     vocabulary: Vocabulary,
     symbols: tuple[str, ...] | None,
-    team: Team,
+    context: DistContext,
     run: Path,
     *,
     folder: Path,
@@ -178,22 +183,22 @@ def _train(
     frozen: bool,
 ) -> tuple[Outcome, Display]:
     """One part of an adaptation: the softmax alone, or everything."""
-    work = Pretraining(
+    work = PretrainTrainer(
         bilm,
         text,
         settings,
-        team=team,
+        context=context,
         folder=folder,
         vocabulary=vocabulary,
         symbols=symbols,
         frozen=frozen,
     )
     run.mkdir(parents=True, exist_ok=True)
-    display = Display(run / LOG_FILE, visible=team.leads)
+    display = Display(run / LOG_FILE, visible=context.is_main)
     if frozen:
         display.note(f"a new softmax for {len(vocabulary):,} words learns alone first")
-    loop = replace(loop_config(settings), look_first=not frozen)
-    outcome = train(work, loop, folder=run, team=team, display=display, resume=resume)
+    loop = replace(loop_config(settings), evaluate_first=not frozen)
+    outcome = train(work, loop, folder=run, context=context, display=display, resume=resume)
     display.close()
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt
@@ -232,7 +237,7 @@ def _softmax_weights(shape: ModelConfig, seed: int) -> dict[str, Tensor]:
 def _softmax_alone(settings: PretrainConfig, config: AdaptConfig) -> PretrainConfig:
     return replace(
         settings,
-        optimiser=replace(settings.optimiser, rate=config.softmax_rate),
+        optimizer=replace(settings.optimizer, lr=config.softmax_lr),
         run=replace(
             settings.run,
             max_steps=config.softmax_steps,

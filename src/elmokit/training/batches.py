@@ -17,8 +17,8 @@ from torch import Tensor
 from elmokit.errors import ConfigError
 from elmokit.text.inputs import InputBuilder, WordInputs
 from elmokit.text.vocab import Vocabulary
-from elmokit.training.sampling import LogUniformSampler
 from elmokit.training.data import BEGIN, END, SentenceStreams, Window
+from elmokit.training.sampling import LogUniformSampler
 
 _FIRST = np.array([BEGIN, END])  # what each direction reads first in a sentence
 _AHEAD = 6
@@ -40,13 +40,13 @@ class Sample:
     """How many of the rows count."""
     targets: Tensor  # (D, N) place of each token's target in `rows`
     negatives: Tensor  # (D, K) place of each negative in `rows`
-    clashes: Tensor  # (D, N) the negative that is the token's own target, or -1
+    accidental_hits: Tensor  # (D, N) the negative that is the token's own target, or -1
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Sample:
         """The same with every tensor changed."""
-        changed = map(function, (self.rows, self.targets, self.negatives, self.clashes))
-        rows, targets, negatives, clashes = changed
-        return Sample(rows, self.used, targets, negatives, clashes)
+        changed = map(function, (self.rows, self.targets, self.negatives, self.accidental_hits))
+        rows, targets, negatives, accidental_hits = changed
+        return Sample(rows, self.used, targets, negatives, accidental_hits)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class WordTable:
 
 
 class BatchMaker:
-    """Turns windows into batches.
+    """SlotRefills windows into batches.
 
     Args:
         table: The corpus's words.
@@ -189,12 +189,12 @@ class BatchMaker:
         together = np.concatenate([targets, negatives], axis=1)
         rows, places = _distinct(together, self._sampler.words)
         target_places, negative_places = np.split(places, [targets.shape[1]], axis=1)
-        clashes = np.empty(targets.shape, dtype=np.int32)
+        accidental_hits = np.empty(targets.shape, dtype=np.int32)
         for d, (goal, others) in enumerate(zip(target_places, negative_places, strict=True)):
             # A negative that is a token's own target must not compete with it.
             column = np.full(len(rows), -1, dtype=np.int32)
             column[others] = np.arange(len(others))
-            clashes[d] = column[goal]
+            accidental_hits[d] = column[goal]
         padded = np.zeros(-(-len(rows) // self._round) * self._round, dtype=np.int64)
         padded[: len(rows)] = rows
         return Sample(
@@ -202,7 +202,7 @@ class BatchMaker:
             len(rows),
             self._tensor(target_places),
             self._tensor(negative_places),
-            self._tensor(clashes),
+            self._tensor(accidental_hits),
         )
 
     def _inputs(self, words: NDArray[np.int64]) -> WordInputs:

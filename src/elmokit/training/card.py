@@ -12,12 +12,12 @@ import torch
 from elmokit import __version__
 from elmokit.config import dumps_toml
 from elmokit.corpus.shards import TokenCorpus
-from elmokit.training.display import duration, read_log
-from elmokit.training.distributed import Team
-from elmokit.training.loop import Outcome
-from elmokit.training.settings import PretrainConfig
 from elmokit.encode.elmo import Elmo
 from elmokit.lm.perplexity import Perplexity
+from elmokit.training.display import duration, read_log
+from elmokit.training.distributed import DistContext
+from elmokit.training.loop import Outcome
+from elmokit.training.settings import PretrainConfig
 
 
 def model_card(
@@ -26,7 +26,7 @@ def model_card(
     corpus: TokenCorpus,
     outcome: Outcome,
     measured: Perplexity,
-    team: Team,
+    context: DistContext,
     *,
     title: str,
     data_licence: str | None,
@@ -40,7 +40,7 @@ def model_card(
         corpus: What it was trained on.
         outcome: How the run ended.
         measured: The best model's perplexity on all of the held-out text.
-        team: The processes of the run.
+        context: The processes of the run.
         title: The model's name.
         data_licence: Under which licence the text is, as the user states it.
         before: Perplexity before an adaptation.
@@ -48,7 +48,7 @@ def model_card(
     train = corpus.split("train")
     parameters = sum(p.numel() for p in elmo.bilm.parameters())
     progress = outcome.progress
-    memory = "every sentence from blank memory"
+    memory = "every sentence from a zero initial state"
     if measured.state == "carry":
         memory = "memory carried from sentence to sentence"
     before_line = "" if before is None else f"- before adaptation: {before.perplexity:.2f}\n"
@@ -74,7 +74,7 @@ Full softmax, documents that were not trained on, {memory}.
 
 - {outcome.step:,} steps ({outcome.reason}), {progress.tokens:,} tokens read, best at step \
 {progress.best_step:,}
-- {duration(progress.seconds)} on {_hardware(team)}
+- {duration(progress.seconds)} on {_hardware(context)}
 
 ```toml
 {dumps_toml(config).strip()}
@@ -107,9 +107,9 @@ def draw_curves(log: Path, picture: Path) -> bool:
     return True
 
 
-def _hardware(team: Team) -> str:
-    if team.device.type == "cuda":
-        name = torch.cuda.get_device_name(team.device)
+def _hardware(context: DistContext) -> str:
+    if context.device.type == "cuda":
+        name = torch.cuda.get_device_name(context.device)
     else:
         name = f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
-    return f"{team.size} x {name}" if team.size > 1 else name
+    return f"{context.world_size} x {name}" if context.world_size > 1 else name

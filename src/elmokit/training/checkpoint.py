@@ -1,6 +1,6 @@
 """Snapshots of a run: one file each, whole or not there, checked when read.
 
-A snapshot is a safetensors file with the tensors of a run (weights, optimiser, LSTM state, random
+A snapshot is a safetensors file with the tensors of a run (weights, optimizer, LSTM state, random
 states) and, in its metadata, a JSON text with everything else and checksums of that text and of
 every tensor. It is written under another name, flushed to the disk and renamed. The last two are
 kept, so that one that went bad on the disk does not end the run.

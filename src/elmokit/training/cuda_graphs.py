@@ -1,4 +1,4 @@
-"""Work that repeats on a GPU, recorded once as a CUDA graph and replayed.
+"""A training step that repeats on a GPU, captured once as a CUDA graph and replayed.
 
 A training step starts a thousand small kernels; started one by one they keep the host busier than
 the GPU. A graph starts them all at once. It repeats the work on the same memory, so its inputs
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 _MOST_RECORDINGS = 12
 
 
-class Recorder(Generic[Result]):
+class CudaGraphRunner(Generic[Result]):
     """Calls a function of batches, and replays it where a batch of the same shapes came before.
 
     Args:

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from elmokit.errors import ElmokitError
 from elmokit.encode.devices import check_device
+from elmokit.errors import ElmokitError
 
 PATIENCE = timedelta(minutes=5)
 """How long processes that work together wait for each other."""
@@ -30,12 +30,12 @@ class PeerError(ElmokitError, RuntimeError):
     """Another process of the run is gone."""
 
 
-class Team:
+class DistContext:
     """The processes of a run.
 
     Args:
         rank: This one's number.
-        size: How many there are.
+        world_size: How many there are.
         device: Where this one computes.
         waiting: The group in which the others wait for the lead.
     """
@@ -43,31 +43,33 @@ class Team:
     def __init__(
         self,
         rank: int,
-        size: int,
+        world_size: int,
         device: torch.device,
         waiting: dist.ProcessGroup | None = None,
     ) -> None:
         self.rank = rank
-        self.size = size
+        self.world_size = world_size
         self.device = device
         self._waiting = waiting
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes files and talks to the user."""
         return self.rank == 0
 
     def rows(self, total: int) -> range:
         """The rows of the global batch that are this process's own."""
-        return range(self.rank * total // self.size, (self.rank + 1) * total // self.size)
+        return range(
+            self.rank * total // self.world_size, (self.rank + 1) * total // self.world_size
+        )
 
     def average(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their mean over all processes."""
-        if self.size == 1 or not tensors:
+        if self.world_size == 1 or not tensors:
             return
         flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors])
         self._together(lambda: dist.all_reduce(flat))
-        flat /= self.size
+        flat /= self.world_size
         start = 0
         for tensor in tensors:
             tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
@@ -77,7 +79,7 @@ class Team:
         self, gradients: Sequence[tuple[nn.Parameter, Tensor, Tensor]]
     ) -> list[tuple[nn.Parameter, Tensor, Tensor]]:
         """Mean of row gradients over all processes, each of which may have touched other rows."""
-        if self.size == 1:
+        if self.world_size == 1:
             return list(gradients)
         result = []
         for parameter, rows, gradient in gradients:
@@ -86,26 +88,28 @@ class Team:
             whole = gradient.new_zeros(len(union), *gradient.shape[1:])
             whole.index_copy_(0, places, gradient)
             self._together(lambda: dist.all_reduce(whole))  # noqa: B023 - called at once
-            result.append((parameter, union, whole / self.size))
+            result.append((parameter, union, whole / self.world_size))
         return result
 
     def gather_rows(self, rows: Tensor) -> list[Tensor]:
         """Every process's tensor, which may differ in length."""
-        if self.size == 1:
+        if self.world_size == 1:
             return [rows]
-        sizes = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(self.size)]
+        sizes = [
+            torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(self.world_size)
+        ]
         own = torch.tensor([len(rows)], device=rows.device)
         self._together(lambda: dist.all_gather(sizes, own))
         longest = int(max(int(size) for size in sizes))
         padded = rows.new_zeros(longest, *rows.shape[1:])
         padded[: len(rows)] = rows
-        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        parts = [torch.empty_like(padded) for _ in range(self.world_size)]
         self._together(lambda: dist.all_gather(parts, padded))
         return [part[: int(size)] for part, size in zip(parts, sizes, strict=True)]
 
-    def agree(self, value: float) -> float:
+    def broadcast(self, value: float) -> float:
         """The lead's value, in every process."""
-        if self.size == 1:
+        if self.world_size == 1:
             return value
         shared = torch.tensor([value], dtype=torch.float64)
         self._together(lambda: dist.broadcast(shared, 0, group=self._waiting))
@@ -113,15 +117,15 @@ class Team:
 
     def any(self, value: bool) -> bool:
         """Whether it is true in any process."""
-        if self.size == 1:
+        if self.world_size == 1:
             return value
         shared = torch.tensor([float(value)], device=self.device)
         self._together(lambda: dist.all_reduce(shared))
         return bool(shared > 0)
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Until all have come here."""
-        if self.size > 1:
+        if self.world_size > 1:
             self._together(lambda: dist.barrier(group=self._waiting))
 
     def _together(self, action: object) -> None:
@@ -129,14 +133,14 @@ class Team:
             action()  # type: ignore[operator]
         except RuntimeError as error:
             raise PeerError(
-                f"process {self.rank} of {self.size}: another process of this run has stopped or "
-                "cannot be reached. Look at its messages, then go on with --resume "
+                f"process {self.rank} of {self.world_size}: another process of this run has "
+                "stopped or cannot be reached. Look at its messages, then go on with --resume "
                 f"({str(error).splitlines()[0]})"
             ) from None
 
 
 @contextmanager
-def join_team(device: str | None = None) -> Iterator[Team]:
+def init_distributed(device: str | None = None) -> Iterator[DistContext]:
     """Join the processes that torchrun or Ray started; alone without them.
 
     Args:
@@ -157,13 +161,13 @@ def join_team(device: str | None = None) -> Iterator[Team]:
     if place.type == "cuda":
         torch.cuda.set_device(place)
     if size == 1:
-        yield Team(0, 1, place)
+        yield DistContext(0, 1, place)
         return
     if not joined:
         dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         waiting = dist.new_group(backend="gloo", timeout=_LONG_PATIENCE)
-        yield Team(rank, size, place, waiting)
+        yield DistContext(rank, size, place, waiting)
     finally:
         if not joined:
             dist.destroy_process_group()

@@ -127,7 +127,7 @@ class SampledHead(Head):
                 corrected,
                 sample.targets[d],
                 sample.negatives[d],
-                sample.clashes[d],
+                sample.accidental_hits[d],
             )
             for d, x in enumerate(top)
         ]

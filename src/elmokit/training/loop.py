@@ -1,6 +1,6 @@
 """The one training loop: steps, looks at held-out data, snapshots, resuming, stopping.
 
-What is trained is a `Work`: it knows how to take a step, how to measure itself, and what its
+What is trained is a `Trainable`: it knows how to take a step, how to measure itself, and what its
 state is. The loop knows when to do which, shows progress, and never loses more than the steps
 since the last snapshot.
 """
@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import ElmokitError
-from elmokit.training.display import Display
-from elmokit.training.distributed import Team
 from elmokit.training.checkpoint import Snapshot, latest_snapshot, save_snapshot
+from elmokit.training.display import Display
+from elmokit.training.distributed import DistContext
 
 REPORT_EVERY = 20
 """Steps between looks at the loss, which make the host wait for the device."""
@@ -46,11 +46,11 @@ class StepResult:
     rate: float
 
 
-class Work(Protocol):
+class Trainable(Protocol):
     """Something that can be trained."""
 
     def step(self, number: int) -> StepResult:
-        """Take one optimiser step, counted from zero."""
+        """Take one optimizer step, counted from zero."""
 
     def evaluate(self) -> Mapping[str, float]:
         """Measure on held-out data; the value under ``score`` is better the lower it is.
@@ -80,7 +80,7 @@ class LoopConfig:
     evaluate_every: int
     save_every: int
     patience: int = 0
-    look_first: bool = False
+    evaluate_first: bool = False
     """Look at held-out data before the first step too: what is there already must be beaten."""
 
 
@@ -108,7 +108,13 @@ class Outcome:
 
 
 def train(
-    work: Work, config: LoopConfig, *, folder: Path, team: Team, display: Display, resume: bool
+    work: Trainable,
+    config: LoopConfig,
+    *,
+    folder: Path,
+    context: DistContext,
+    display: Display,
+    resume: bool,
 ) -> Outcome:
     """Train until the last step, until nothing improves, or until interrupted.
 
@@ -116,7 +122,7 @@ def train(
         work: What is trained.
         config: When to do what.
         folder: Where snapshots go.
-        team: The processes of the run.
+        context: The processes of the run.
         display: Where progress is shown.
         resume: Go on from the newest snapshot, when there is one.
 
@@ -131,7 +137,7 @@ def train(
             progress = Progress(**snapshot.facts["progress"])
             start = snapshot.step
         display.resumed(start, progress.looked)
-    loop = _Loop(work, config, folder, team, display, progress, start)
+    loop = _Loop(work, config, folder, context, display, progress, start)
     with _interruptions() as interrupted, closing(work):
         return loop.run(interrupted)
 
@@ -141,10 +147,10 @@ class _Loop:
 
     def __init__(
         self,
-        work: Work,
+        work: Trainable,
         config: LoopConfig,
         folder: Path,
-        team: Team,
+        context: DistContext,
         display: Display,
         progress: Progress,
         start: int,
@@ -152,7 +158,7 @@ class _Loop:
         self._work = work
         self._config = config
         self._folder = folder
-        self._team = team
+        self._context = context
         self._display = display
         self._progress = progress
         self._start = start
@@ -184,7 +190,7 @@ class _Loop:
         config, progress = self._config, self._progress
         last = done >= config.max_steps
         # A run that was interrupted before a look that was due takes it when it goes on.
-        first = 0 if config.look_first else 1
+        first = 0 if config.evaluate_first else 1
         due = last or (done >= first and done % config.evaluate_every == 0)
         if due and progress.looked != done:
             self._evaluate(done)
@@ -194,9 +200,9 @@ class _Loop:
 
     def _is_interrupted(self, interrupted: threading.Event, done: int) -> bool:
         """Whether any process was told to stop; several ask each other only now and then."""
-        if self._team.size > 1 and done % REPORT_EVERY:
+        if self._context.world_size > 1 and done % REPORT_EVERY:
             return False
-        return self._team.any(interrupted.is_set())
+        return self._context.any(interrupted.is_set())
 
     def _report(self, done: int) -> None:
         """Look at the losses since the last report, and stop if they are no numbers."""
@@ -204,13 +210,13 @@ class _Loop:
             return
         results, self._pending = self._pending, []
         losses = torch.stack([result.losses for result in results])  # (steps, D)
-        self._team.average([losses])
+        self._context.average([losses])
         good = torch.isfinite(losses).all(dim=1) & torch.isfinite(
             torch.stack([result.norm for result in results])
         )
         if not bool(good.all()):
             step = done - len(results) + int(good.int().argmin()) + 1
-            raise self._divergence(f"step {step}: the loss or its gradient is no number any more")
+            raise self._divergence(f"step {step}: the loss or its gradient is NaN or infinite")
         now = time.monotonic()
         tokens = sum(result.tokens for result in results)
         self._progress.tokens += tokens
@@ -227,24 +233,24 @@ class _Loop:
 
     def _divergence(self, problem: str) -> DivergenceError:
         kept = f"the snapshot of step {self._saved} is kept" if self._saved else "none is kept"
-        return DivergenceError(f"{problem}; {kept}. Go on with --resume and a lower optimiser.rate")
+        return DivergenceError(f"{problem}; {kept}. Go on with --resume and a lower optimizer.lr")
 
     def _evaluate(self, done: int) -> None:
         self._report(done)
         measured = dict(self._work.evaluate())
         begun = bool(measured.pop("begun", 1.0))
-        score = self._team.agree(measured["score"])
+        score = self._context.broadcast(measured["score"])
         score = math.inf if math.isnan(score) else score
         better = score < self._progress.best or self._progress.best_step < 0
         self._progress.looked, self._unsaved = done, True
         if better:
             self._progress.best, self._progress.best_step = score, done
             self._progress.without_improvement = 0
-            if self._team.leads:
+            if self._context.is_main:
                 self._work.keep(measured)
         elif begun:
             self._progress.without_improvement += 1
-        self._team.wait()
+        self._context.barrier()
         self._display.evaluation(done, measured, better=better)
         self._reported = time.monotonic()
 
@@ -254,17 +260,17 @@ class _Loop:
         for name, tensor in tensors.items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise self._divergence(f"step {done}: {name} holds values that are no numbers")
-        if self._team.leads:
+        if self._context.is_main:
             facts = {**facts, "progress": vars(self._progress)}
             save_snapshot(self._folder, Snapshot(done, tensors, facts))
-        self._team.wait()
+        self._context.barrier()
         self._saved, self._unsaved = done, False
         self._reported = time.monotonic()
 
 
 @contextmanager
 def _interruptions() -> Iterator[threading.Event]:
-    """Ctrl-C and a polite kill end the run after the present step; a second one ends it at once."""
+    """Ctrl-C and SIGTERM end the run after the present step; a second one ends it at once."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

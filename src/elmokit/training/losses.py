@@ -49,7 +49,7 @@ def sampled_loss(
     bias: Tensor,
     targets: Tensor,
     negatives: Tensor,
-    clashes: Tensor,
+    accidental_hits: Tensor,
 ) -> Tensor:
     """Sum over tokens of -log p(target) among the target and the negatives.
 
@@ -60,15 +60,17 @@ def sampled_loss(
             sample stand for the whole vocabulary.
         targets: Place of each token's target in them (N,).
         negatives: Places of the negatives (K,).
-        clashes: The negative that is a token's own target (N,), or -1 for none.
+        accidental_hits: The negative that is a token's own target (N,), or -1 for none.
     """
     if x.is_cuda and TRITON and x.dtype == torch.bfloat16:
         from elmokit.engines.triton import softmax
 
         if len(negatives) <= softmax.MOST_NEGATIVES:
-            return softmax.sampled_loss(x, weight, bias, targets, negatives, clashes)
+            return softmax.sampled_loss(x, weight, bias, targets, negatives, accidental_hits)
     own = _own_scores(x, weight, bias, targets)  # (N,)
-    others = log_normaliser(x, take_rows(weight, negatives), bias[negatives], clashes)  # (N,)
+    others = log_normaliser(
+        x, take_rows(weight, negatives), bias[negatives], accidental_hits
+    )  # (N,)
     return (torch.logaddexp(own, others) - own).sum()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elmokit.config import ModelConfig, SoftmaxConfig, WordConfig
-from elmokit.errors import ConfigError
 from elmokit.corpus.shards import TokenCorpus
+from elmokit.errors import ConfigError
 from elmokit.training.settings import PretrainConfig
 
 

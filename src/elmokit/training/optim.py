@@ -1,4 +1,4 @@
-"""Optimisers for whole parameters and for rows of large ones, and the learning-rate schedules."""
+"""Optimizers for whole parameters and for rows of large ones, and the learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.engines.pointwise import TRITON
-from elmokit.training.settings import OptimiserConfig
+from elmokit.training.settings import OptimizerConfig
 
 _ADAM_EPS = 1e-8
 _ADAGRAD_EPS = 1e-10
 
 
-def learning_rate(config: OptimiserConfig, step: int, max_steps: int) -> float:
+def learning_rate(config: OptimizerConfig, step: int, max_steps: int) -> float:
     """The rate of a step, counted from zero."""
     if step < config.warmup:
-        return config.rate * (step + 1) / config.warmup
+        return config.lr * (step + 1) / config.warmup
     if config.schedule == "cosine":
         done = min(1.0, (step - config.warmup) / max(1, max_steps - config.warmup))
         share = 0.5 * (1 + math.cos(math.pi * done))
-        return config.rate * (config.final_share + (1 - config.final_share) * share)
+        return config.lr * (config.min_lr_ratio + (1 - config.min_lr_ratio) * share)
     if config.schedule == "inverse_sqrt":
-        return config.rate * math.sqrt(max(1, config.warmup) / max(1, step + 1))
-    return config.rate
+        return config.lr * math.sqrt(max(1, config.warmup) / max(1, step + 1))
+    return config.lr
 
 
-def dense_optimiser(
-    named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimiserConfig
+def dense_optimizer(
+    named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig
 ) -> torch.optim.Optimizer:
-    """An optimiser of torch for parameters with whole gradients."""
+    """An optimizer of torch for parameters with whole gradients."""
     named = list(named_parameters)
     if config.name == "adamw":
         decayed = [p for name, p in named if p.ndim > 1 and not name.endswith("embedding")]
@@ -42,47 +42,47 @@ def dense_optimiser(
         ]
         betas = (config.betas[0], config.betas[1])
         fused = bool(named) and named[0][1].is_cuda
-        return torch.optim.AdamW(groups, lr=config.rate, betas=betas, eps=_ADAM_EPS, fused=fused)
+        return torch.optim.AdamW(groups, lr=config.lr, betas=betas, eps=_ADAM_EPS, fused=fused)
     parameters = [{"params": [p for _, p in named]}]  # a group may be empty, a list may not
     if config.name == "adagrad":
         return torch.optim.Adagrad(
             parameters,
-            lr=config.rate,
+            lr=config.lr,
             initial_accumulator_value=config.accumulator,
             eps=_ADAGRAD_EPS,
         )
     nesterov = config.momentum > 0
-    return torch.optim.SGD(parameters, lr=config.rate, momentum=config.momentum, nesterov=nesterov)
+    return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum, nesterov=nesterov)
 
 
-def optimiser_tensors(
-    optimiser: torch.optim.Optimizer, named: Iterable[tuple[str, nn.Parameter]]
+def optimizer_tensors(
+    optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, nn.Parameter]]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor an optimiser remembers, by a name that does not depend on the run."""
+    """Every tensor an optimizer remembers, by a name that does not depend on the run."""
     for name, parameter in named:
-        for key, value in sorted(optimiser.state.get(parameter, {}).items()):
+        for key, value in sorted(optimizer.state.get(parameter, {}).items()):
             if isinstance(value, Tensor):
                 yield f"optimiser.{name}.{key}", value
 
 
-def lay_out_optimiser(
-    optimiser: torch.optim.Optimizer,
+def load_optimizer_state(
+    optimizer: torch.optim.Optimizer,
     named: Iterable[tuple[str, nn.Parameter]],
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Give a new optimiser a state from a snapshot, which it else builds when it first steps."""
-    fused = optimiser.defaults.get("fused")  # wants its step counts on the device
+    """Give a new optimizer a state from a snapshot, which it else builds when it first steps."""
+    fused = optimizer.defaults.get("fused")  # wants its step counts on the device
     for name, parameter in named:
         prefix = f"optimiser.{name}."
         found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         if found:
-            state = optimiser.state[parameter]
+            state = optimizer.state[parameter]
             for key, value in found.items():
                 where = parameter.device if value.ndim or fused else value.device
                 state[key] = value.clone().to(where)
 
 
-class RowOptimiser:
+class RowOptimizer:
     """The same rules for parameters of which a step touches few rows.
 
     Adagrad and plain SGD give what they would give with whole gradients. AdamW's memories and
@@ -93,7 +93,7 @@ class RowOptimiser:
         config: Settings of the rule.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], config: OptimiserConfig) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> None:
         self._config = config
         self._parameters = list(parameters)
         kinds = {"adamw": 2, "adagrad": 1, "sgd": 1}[config.name]

@@ -12,22 +12,22 @@ from pathlib import Path
 
 from elmokit.checkpoints import native
 from elmokit.config import dumps_toml, loads_toml, to_dict
-from elmokit.errors import ConfigError, DataError
-from elmokit.model.init import random_model
 from elmokit.corpus.documents import source_label
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import DESCRIPTION, TokenCorpus
-from elmokit.training.card import draw_curves, model_card
-from elmokit.training.display import Display
-from elmokit.training.distributed import PeerError, Team, join_team
-from elmokit.training.loop import LoopConfig, Outcome, train
-from elmokit.training.model_sizes import model_config, unicode_symbols
-from elmokit.training.trainer import Pretraining, heldout_perplexity
-from elmokit.training.settings import PretrainConfig
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
-from elmokit.lm.perplexity import Perplexity
+from elmokit.errors import ConfigError, DataError
 from elmokit.files import temporary_beside, whole_file
+from elmokit.lm.perplexity import Perplexity
+from elmokit.model.init import random_model
+from elmokit.training.card import draw_curves, model_card
+from elmokit.training.display import Display
+from elmokit.training.distributed import DistContext, PeerError, init_distributed
+from elmokit.training.loop import LoopConfig, Outcome, train
+from elmokit.training.model_sizes import model_config, unicode_symbols
+from elmokit.training.settings import PretrainConfig
+from elmokit.training.trainer import PretrainTrainer, heldout_perplexity
 
 RUN_FOLDER = "training"
 """Inside the model folder: settings, log, snapshots, the prepared corpus, curves."""
@@ -69,33 +69,35 @@ def pretrain(
         raise ConfigError("PretrainConfig: corpus and output must be given")
     folder = Path(config.output)
     run = folder / RUN_FOLDER
-    with join_team(device) as team:
-        with starting(folder, config, team, resume):
-            corpus = open_corpus(config, run / CORPUS_FOLDER, team, preparation)
+    with init_distributed(device) as context:
+        with starting(folder, config, context, resume):
+            corpus = open_corpus(config, run / CORPUS_FOLDER, context, preparation)
             sizes = model_config(config, corpus)
             symbols: tuple[str, ...] | None = None
             if sizes.characters is not None and sizes.characters.alphabet == "unicode":
                 symbols = unicode_symbols(corpus, sizes)
-            bilm = random_model(sizes, config.run.seed).to(team.device)
-            work = Pretraining(bilm, corpus, config, team=team, folder=folder, symbols=symbols)
+            bilm = random_model(sizes, config.run.seed).to(context.device)
+            work = PretrainTrainer(
+                bilm, corpus, config, context=context, folder=folder, symbols=symbols
+            )
             display = Display(
                 run / LOG_FILE,
-                visible=team.leads,
+                visible=context.is_main,
                 tensorboard=run / "tensorboard" if tensorboard else None,
             )
-            describe_run(display, work, corpus, team)
+            describe_run(display, work, corpus, context)
         outcome = train(
             work,
             loop_config(config),
             folder=run,
-            team=team,
+            context=context,
             display=display,
             resume=resume,
         )
         display.close()
-        if team.leads:
-            finish(folder, config, corpus, outcome, team, display, data_licence)
-        team.wait()
+        if context.is_main:
+            finish(folder, config, corpus, outcome, context, display, data_licence)
+        context.barrier()
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt
     return load(folder)
@@ -108,7 +110,7 @@ def loop_config(config: PretrainConfig) -> LoopConfig:
 
 
 def open_corpus(
-    config: PretrainConfig, prepared: Path, team: Team, preparation: CorpusConfig | None
+    config: PretrainConfig, prepared: Path, context: DistContext, preparation: CorpusConfig | None
 ) -> TokenCorpus:
     """The corpus that the settings name, prepared first where it is still text."""
     settings = preparation or CorpusConfig(tokenizer=config.model.text.tokenizer)
@@ -116,10 +118,10 @@ def open_corpus(
     is_text = len(config.corpus) > 1 or not (named / DESCRIPTION).is_file()
     if not is_text:
         prepared = named
-    elif team.leads and not (prepared / DESCRIPTION).is_file():
+    elif context.is_main and not (prepared / DESCRIPTION).is_file():
         _prepare(list(config.corpus), prepared, settings)
-    team.wait()
-    corpus = TokenCorpus(prepared, verify=team.leads)
+    context.barrier()
+    corpus = TokenCorpus(prepared, verify=context.is_main)
     if is_text:
         _check_same_text(corpus, config.corpus, settings)
     if not len(corpus.split("train")):
@@ -181,16 +183,19 @@ def _prepare(sources: list[str], folder: Path, settings: CorpusConfig) -> None:
     )
 
 
-def describe_run(display: Display, work: Pretraining, corpus: TokenCorpus, team: Team) -> None:
+def describe_run(
+    display: Display, work: PretrainTrainer, corpus: TokenCorpus, context: DistContext
+) -> None:
     """What is about to happen, and a first look at held-out text so that faults show at once."""
     text = corpus.split("train")
     display.note(
         f"{text.tokens:,} tokens in {len(text):,} sentences; vocabulary {len(work.vocabulary):,}; "
-        f"{team.size} process{'es' if team.size > 1 else ''} on {team.device.type}"
+        f"{context.world_size} process{'es' if context.world_size > 1 else ''} "
+        f"on {context.device.type}"
     )
-    if team.leads:
+    if context.is_main:
         work.heldout_perplexity(tokens=100)
-    team.wait()
+    context.barrier()
 
 
 def finish(
@@ -198,7 +203,7 @@ def finish(
     config: PretrainConfig,
     corpus: TokenCorpus,
     outcome: Outcome,
-    team: Team,
+    context: DistContext,
     display: Display,
     data_licence: str | None,
     before: Perplexity | None = None,
@@ -210,7 +215,7 @@ def finish(
             "go on with --resume"
         )
         return
-    best = load(folder, device=team.device)
+    best = load(folder, device=context.device)
     measured = heldout_perplexity(best, corpus, None, carry=config.data.carry)
     card = model_card(
         best,
@@ -218,7 +223,7 @@ def finish(
         corpus,
         outcome,
         measured,
-        team,
+        context,
         title=folder.name,
         data_licence=data_licence,
         before=before,
@@ -233,10 +238,12 @@ def finish(
 
 
 @contextmanager
-def starting(folder: Path, config: PretrainConfig, team: Team, resume: bool) -> Iterator[None]:
+def starting(
+    folder: Path, config: PretrainConfig, context: DistContext, resume: bool
+) -> Iterator[None]:
     """In the output folder, which is left as it was if the block, and so the run, fails."""
-    leave = enter_output(folder, config, resume) if team.leads else None
-    team.wait()
+    leave = enter_output(folder, config, resume) if context.is_main else None
+    context.barrier()
     try:
         yield
     except PeerError:  # this process has found no fault, and its work can still be used
@@ -312,7 +319,7 @@ def _check_same(earlier: PretrainConfig, now: PretrainConfig, stored: Path) -> N
 def _fixed_settings(config: PretrainConfig) -> dict[str, object]:
     return {
         **{name: getattr(config, name) for name in ("model", "data", "loss")},
-        "optimiser.name": config.optimiser.name,
-        "optimiser.accumulate": config.optimiser.accumulate,
+        "optimizer.name": config.optimizer.name,
+        "optimizer.accumulate": config.optimizer.accumulate,
         **{f"run.{name}": getattr(config.run, name) for name in ("seed", "dropout", "precision")},
     }

@@ -11,7 +11,7 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from elmokit.config import (
     CharacterConfig,
@@ -61,7 +61,7 @@ class DataConfig:
     """Steps of a window; gradients stop at its edge, the state goes on."""
     carry: bool = False
     """Whether a row's memory goes on from one sentence to the next, as in the original code.
-    Otherwise every sentence starts from blank memory, as it does when vectors are made."""
+    Otherwise every sentence starts from a zero initial state, as it does when vectors are made."""
 
     def __post_init__(self) -> None:
         check_positive(self, "min_count", "rows", "unroll")
@@ -95,16 +95,18 @@ class LossConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimiserConfig:
+class OptimizerConfig:
     """How weights change."""
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"rate": "lr", "final_share": "min_lr_ratio"}
+
     name: Literal["adamw", "adagrad", "sgd"] = "adamw"
-    rate: float = 2e-3
+    lr: float = 2e-3
     """The highest learning rate."""
     schedule: Literal["cosine", "constant", "inverse_sqrt"] = "cosine"
     warmup: int = 200
     """Steps in which the rate rises from zero."""
-    final_share: float = 0.05
+    min_lr_ratio: float = 0.05
     """What the cosine leaves of the rate at the end."""
     betas: tuple[float, ...] = (0.9, 0.98)
     """AdamW's memories of the gradient and its square."""
@@ -123,8 +125,10 @@ class OptimiserConfig:
         names, schedules = ("adamw", "adagrad", "sgd"), ("cosine", "constant", "inverse_sqrt")
         check(self.name in names, self, "name", f"use {', '.join(names)}")
         check(self.schedule in schedules, self, "schedule", f"use {', '.join(schedules)}")
-        check_positive(self, "rate", "clip_norm", "accumulate")
-        check_not_negative(self, "warmup", "final_share", "weight_decay", "momentum", "accumulator")
+        check_positive(self, "lr", "clip_norm", "accumulate")
+        check_not_negative(
+            self, "warmup", "min_lr_ratio", "weight_decay", "momentum", "accumulator"
+        )
         good = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
         check(good, self, "betas", "give two numbers below one")
 
@@ -160,6 +164,8 @@ class RunConfig:
 class PretrainConfig:
     """A whole run. The model's softmax and word table get their sizes from the corpus."""
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"optimiser": "optimizer"}
+
     corpus: tuple[str, ...] = ()
     """Text files, or one folder made by ``elmokit corpus prepare``."""
     output: str = ""
@@ -167,7 +173,7 @@ class PretrainConfig:
     model: ModelConfig
     data: DataConfig = field(default_factory=DataConfig)
     loss: LossConfig = field(default_factory=LossConfig)
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
 
@@ -189,7 +195,7 @@ PRESETS: dict[str, PretrainConfig] = {
         ),
         data=DataConfig(vocabulary=10_000, rows=64, unroll=20),
         loss=LossConfig(kind="sampled", negatives=1024),
-        optimiser=OptimiserConfig(rate=4e-3, warmup=100),
+        optimizer=OptimizerConfig(lr=4e-3, warmup=100),
         run=RunConfig(max_steps=2_000, dropout=0.0, evaluate_every=500, save_every=500),
     ),
     "small": PretrainConfig(
@@ -205,7 +211,7 @@ PRESETS: dict[str, PretrainConfig] = {
     "original": PretrainConfig(
         model=_for_running_text(published_shape("original")),
         data=DataConfig(vocabulary=793_471, rows=2048, unroll=20),
-        optimiser=OptimiserConfig(rate=1e-3, warmup=1_000),
+        optimizer=OptimizerConfig(lr=1e-3, warmup=1_000),
         run=RunConfig(max_steps=50_000, precision="bfloat16"),
     ),
     # The published recipe to the letter (bilm-tf's train_elmo.py): ten passes over the billion
@@ -214,8 +220,8 @@ PRESETS: dict[str, PretrainConfig] = {
         model=published_shape("original"),
         data=DataConfig(vocabulary=793_471, min_count=1, rows=384, unroll=20, carry=True),
         loss=LossConfig(kind="sampled", negatives=8192, times_unroll=True),
-        optimiser=OptimiserConfig(
-            name="adagrad", rate=0.2, schedule="constant", warmup=0, accumulator=1.0, clip_norm=10.0
+        optimizer=OptimizerConfig(
+            name="adagrad", lr=0.2, schedule="constant", warmup=0, accumulator=1.0, clip_norm=10.0
         ),
         run=RunConfig(max_steps=1_000_840, dropout=0.1),
     ),
@@ -229,8 +235,8 @@ def settings_for(
 
     Args:
         preset: A name in `PRESETS`.
-        file: TOML with the tables model, data, loss, optimiser, run; any part may be missing.
-        overrides: Texts such as ``optimiser.rate=0.001`` or ``model.lstm.cells=512``.
+        file: TOML with the tables model, data, loss, optimizer, run; any part may be missing.
+        overrides: Texts such as ``optimizer.lr=0.001`` or ``model.lstm.cells=512``.
 
     Raises:
         ConfigError: A name is unknown or a value impossible; the message says where.
@@ -249,7 +255,7 @@ def settings_from(
         base: The settings to start from.
         where: Their name, for error messages.
         file: TOML; any part may be missing.
-        overrides: Texts such as ``optimiser.rate=0.001``.
+        overrides: Texts such as ``optimizer.lr=0.001``.
     """
     data = to_dict(base)
     if file is not None:
@@ -263,7 +269,7 @@ def settings_from(
 
 
 def changed(config: Config, overrides: Sequence[str]) -> Config:
-    """Any settings with single overrides such as ``optimiser.rate=0.001``."""
+    """Any settings with single overrides such as ``optimizer.lr=0.001``."""
     return _overridden(type(config), to_dict(config), overrides, "settings")
 
 

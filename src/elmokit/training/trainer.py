@@ -1,4 +1,4 @@
-"""The work of pretraining: a biLM, its data, its loss and its optimisers as one thing to train."""
+"""The work of pretraining: a biLM, its data, its loss and its optimizers as one thing to train."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from torch import Tensor, nn
 
 from elmokit.checkpoints import native
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.corpus.shards import TokenCorpus
+from elmokit.encode.elmo import Elmo
 from elmokit.errors import CheckpointError, ConfigError
+from elmokit.lm.perplexity import Perplexity, perplexity
 from elmokit.model.bilm import BiLM
 from elmokit.text.inputs import InputBuilder
-from elmokit.corpus.shards import TokenCorpus
 from elmokit.text.vocab import Vocabulary
 from elmokit.training.batches import Batch, BatchMaker, WordTable, read_ahead
-from elmokit.training.distributed import Team
+from elmokit.training.checkpoint import Snapshot
+from elmokit.training.cuda_graphs import CudaGraphRunner
+from elmokit.training.data import SentenceStreams
+from elmokit.training.distributed import DistContext
 from elmokit.training.heads import CnnHead, FullHead, Head, SampledHead
 from elmokit.training.loop import StepResult
 from elmokit.training.optim import (
     RowGradient,
-    RowOptimiser,
+    RowOptimizer,
     clip_gradients,
-    dense_optimiser,
-    lay_out_optimiser,
+    dense_optimizer,
     learning_rate,
+    load_optimizer_state,
     merge_rows,
-    optimiser_tensors,
+    optimizer_tensors,
 )
-from elmokit.training.cuda_graphs import Recorder
 from elmokit.training.sampling import LogUniformSampler
 from elmokit.training.settings import SEEDS, PretrainConfig
-from elmokit.training.checkpoint import Snapshot
-from elmokit.training.data import SentenceStreams
-from elmokit.training.window_model import blank_states, run_windows
-from elmokit.encode.elmo import Elmo
-from elmokit.lm.perplexity import Perplexity, perplexity
+from elmokit.training.window_model import run_windows, zero_states
 
 _CARRY_ROWS, _CARRY_SENTENCES = 256, 50
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -53,14 +53,14 @@ class _Gradients(NamedTuple):
     rows: list[RowGradient]
 
 
-class Pretraining:
-    """A `Work` for the training loop.
+class PretrainTrainer:
+    """A `Trainable` for the training loop.
 
     Args:
-        bilm: The model, on the team's device; its weights are changed.
+        bilm: The model, on the context's device; its weights are changed.
         corpus: The text.
         config: The run's settings.
-        team: The processes of the run.
+        context: The processes of the run.
         folder: Where the best model goes.
         vocabulary: The softmax's words; the corpus's most frequent ones when left out.
         symbols: The dictionary of a Unicode alphabet.
@@ -73,20 +73,20 @@ class Pretraining:
         corpus: TokenCorpus,
         config: PretrainConfig,
         *,
-        team: Team,
+        context: DistContext,
         folder: Path,
         vocabulary: Vocabulary | None = None,
         symbols: tuple[str, ...] | None = None,
         frozen: bool = False,
     ) -> None:
-        if config.data.rows < team.size:
+        if config.data.rows < context.world_size:
             raise ConfigError(
-                f"data.rows = {config.data.rows}: fewer than the {team.size} processes"
+                f"data.rows = {config.data.rows}: fewer than the {context.world_size} processes"
             )
         self._bilm = bilm
         self._corpus = corpus
         self._config = config
-        self._team = team
+        self._context = context
         self._folder = folder
         self._symbols = symbols
         self._dtype = _DTYPES[config.run.precision]
@@ -107,8 +107,8 @@ class Pretraining:
         if isinstance(self._head, CnnHead) and bilm.softmax.weight is not None:
             bilm.softmax.weight.requires_grad_(False)  # made from the spelling, not learned
         bilm.mixes.requires_grad_(False)
-        self._rows = team.rows(config.data.rows)
-        self._states = blank_states(bilm, len(self._rows))
+        self._rows = context.rows(config.data.rows)
+        self._states = zero_states(bilm, len(self._rows))
         self._windows = 0
         self._batches: Generator[Batch] | None = None
         self._dense = [
@@ -117,15 +117,17 @@ class Pretraining:
             if parameter.requires_grad
             and not any(parameter is row for row in self._head.row_parameters)
         ]
-        self._optimiser = dense_optimiser(self._dense, config.optimiser)
-        self._row_optimiser = RowOptimiser(self._head.row_parameters, config.optimiser)
-        self._compute = Recorder(self._gradients, team.device, active=self._head.same_work)
-        torch.manual_seed((config.run.seed * 1_000_003 + team.rank) % SEEDS)
+        self._optimizer = dense_optimizer(self._dense, config.optimizer)
+        self._row_optimizer = RowOptimizer(self._head.row_parameters, config.optimizer)
+        self._compute = CudaGraphRunner(
+            self._gradients, context.device, active=self._head.same_work
+        )
+        torch.manual_seed((config.run.seed * 1_000_003 + context.rank) % SEEDS)
 
     def _make_head(self, size: int) -> Head:
         if self._sampler is None:
             return FullHead(self._bilm)
-        expected = torch.from_numpy(self._sampler.log_expected).to(self._team.device)
+        expected = torch.from_numpy(self._sampler.log_expected).to(self._context.device)
         if self._config.loss.kind == "sampled":
             return SampledHead(self._bilm, expected)
         characters = self._bilm.config.characters
@@ -135,7 +137,7 @@ class Pretraining:
         generator = torch.Generator().manual_seed(self._config.run.seed)
         nn.init.normal_(projection.weight, std=characters.width**-0.5, generator=generator)
         words = self._table.inputs(np.arange(size))
-        return CnnHead(self._bilm, expected, words, projection.to(self._team.device))
+        return CnnHead(self._bilm, expected, words, projection.to(self._context.device))
 
     def _named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         yield from self._bilm.named_parameters()
@@ -146,9 +148,9 @@ class Pretraining:
 
     def step(self, number: int) -> StepResult:
         """Read windows, take gradients, average them over the processes, change the weights."""
-        config = self._config.optimiser
+        config = self._config.optimizer
         rate = learning_rate(config, number, self._config.run.max_steps)
-        for group in self._optimiser.param_groups:
+        for group in self._optimizer.param_groups:
             group["lr"] = rate
         losses, gradients, used = [], list[Tensor](), list[RowGradient]()
         for _ in range(config.accumulate):
@@ -159,14 +161,14 @@ class Pretraining:
                 torch._foreach_add_(gradients, more.dense)
             else:
                 gradients = more.dense
-        self._team.average(gradients)
-        rows = self._team.average_rows(merge_rows(used))
+        self._context.average(gradients)
+        rows = self._context.average_rows(merge_rows(used))
         norm = clip_gradients(gradients, [gradient for _, _, gradient in rows], config.clip_norm)
         for (_, parameter), gradient in zip(self._dense, gradients, strict=True):
             parameter.grad = gradient
-        self._optimiser.step()
-        self._row_optimiser.step(rows, rate, number + 1)
-        self._optimiser.zero_grad(set_to_none=True)
+        self._optimizer.step()
+        self._row_optimizer.step(rows, rate, number + 1)
+        self._optimizer.zero_grad(set_to_none=True)
         data = self._config.data
         return StepResult(
             torch.stack(losses).mean(dim=0),
@@ -183,7 +185,7 @@ class Pretraining:
         used = None if batch.sample is None else batch.sample.used
         rows = [(p, rows[:used], gradient[:used]) for p, rows, gradient in found.rows]
         losses = found.losses.clone()  # the next window may overwrite it
-        if self._config.optimiser.accumulate == 1:
+        if self._config.optimizer.accumulate == 1:
             return _Gradients(losses, found.dense, rows)
         kept = [(p, rows.clone(), gradient.clone()) for p, rows, gradient in rows]
         return _Gradients(losses, [gradient.clone() for gradient in found.dense], kept)
@@ -200,10 +202,10 @@ class Pretraining:
         )
         sums, used = self._head.loss(top, batch)
         # Processes are averaged later, so one with more rows than others counts for more.
-        share = len(self._rows) * self._team.size / self._config.data.rows
+        share = len(self._rows) * self._context.world_size / self._config.data.rows
         losses = sums * (share / top.shape[1])
         scale = self._config.data.unroll if self._config.loss.times_unroll else 1
-        total = losses.mean() * (scale / self._config.optimiser.accumulate)
+        total = losses.mean() * (scale / self._config.optimizer.accumulate)
         leaves = [*(parameter for _, parameter in self._dense), *(rows.leaf for rows in used)]
         gradients = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
         for state, end in zip(self._states, after, strict=True):
@@ -232,7 +234,7 @@ class Pretraining:
                 directions=len(self._bilm.config.lstm.directions),
                 sampler=self._sampler,
                 seed=config.run.seed,
-                gpu=self._team.device.type == "cuda",
+                gpu=self._context.device.type == "cuda",
             )
             self._batches = read_ahead(streams, maker)
         return self._batches
@@ -241,7 +243,7 @@ class Pretraining:
 
     def evaluate(self) -> Mapping[str, float]:
         """Held-out perplexity by the full softmax, both directions and their geometric mean."""
-        if not self._team.leads:
+        if not self._context.is_main:
             return {"score": 0.0}
         result = self.heldout_perplexity(self._config.run.evaluate_tokens)
         measured = {"score": result.perplexity, "perplexity": result.perplexity}
@@ -256,7 +258,7 @@ class Pretraining:
 
     def elmo(self) -> Elmo:
         """The model as it is now, sharing its weights."""
-        return Elmo(self.checkpoint(card=None), device=self._team.device)
+        return Elmo(self.checkpoint(card=None), device=self._context.device)
 
     def keep(self, measured: Mapping[str, float]) -> None:
         """Write the present weights as the run's result."""
@@ -281,22 +283,22 @@ class Pretraining:
     # Going on
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Weights, optimisers, LSTM state of all rows, random states, position."""
+        """Weights, optimizers, LSTM state of all rows, random states, position."""
         tensors = {f"model.{name}": p.detach() for name, p in self._named_parameters()}
-        for name, group in self._optimiser_tensors():
+        for name, group in self._optimizer_tensors():
             tensors[name] = group
         for number, state in enumerate(self._states):
             for part, rows in state._asdict().items():
-                gathered = self._team.gather_rows(rows.transpose(0, 1).contiguous())
+                gathered = self._context.gather_rows(rows.transpose(0, 1).contiguous())
                 tensors[f"lstm.{number}.{part}"] = torch.cat(gathered)  # (B, D, ...)
-        own = torch.get_rng_state()[None].to(self._team.device)
-        tensors["random.cpu"] = torch.cat(self._team.gather_rows(own))
-        if self._team.device.type == "cuda":
-            gpu = torch.cuda.get_rng_state(self._team.device)[None].to(self._team.device)
-            tensors["random.cuda"] = torch.cat(self._team.gather_rows(gpu))
+        own = torch.get_rng_state()[None].to(self._context.device)
+        tensors["random.cpu"] = torch.cat(self._context.gather_rows(own))
+        if self._context.device.type == "cuda":
+            gpu = torch.cuda.get_rng_state(self._context.device)[None].to(self._context.device)
+            tensors["random.cuda"] = torch.cat(self._context.gather_rows(gpu))
         facts = {
             "windows": self._windows,
-            "processes": self._team.size,
+            "processes": self._context.world_size,
             "corpus": self._corpus_sizes(),
         }
         return tensors, facts
@@ -317,20 +319,20 @@ class Pretraining:
             with torch.no_grad():
                 for name, parameter in self._named_parameters():
                     parameter.copy_(tensors[f"model.{name}"])
-                lay_out_optimiser(self._optimiser, self._dense, tensors)
-                for name, group in self._optimiser_tensors():
+                load_optimizer_state(self._optimizer, self._dense, tensors)
+                for name, group in self._optimizer_tensors():
                     group.copy_(tensors[name])
             mine = slice(self._rows.start, self._rows.stop)
             for number, state in enumerate(self._states):
                 for part, rows in state._asdict().items():
                     rows.copy_(tensors[f"lstm.{number}.{part}"][mine].transpose(0, 1))
             self._windows = int(snapshot.facts["windows"])
-            if snapshot.facts["processes"] == self._team.size:
+            if snapshot.facts["processes"] == self._context.world_size:
                 # Copies, because torch reads the state from the start of its storage.
-                torch.set_rng_state(tensors["random.cpu"][self._team.rank].clone())
-                if "random.cuda" in tensors and self._team.device.type == "cuda":
-                    own = tensors["random.cuda"][self._team.rank].clone()
-                    torch.cuda.set_rng_state(own, self._team.device)
+                torch.set_rng_state(tensors["random.cpu"][self._context.rank].clone())
+                if "random.cuda" in tensors and self._context.device.type == "cuda":
+                    own = tensors["random.cuda"][self._context.rank].clone()
+                    torch.cuda.set_rng_state(own, self._context.device)
         except (KeyError, RuntimeError) as error:
             raise CheckpointError(
                 f"the snapshot of step {snapshot.step} belongs to a run with other settings "
@@ -344,10 +346,10 @@ class Pretraining:
             self._batches.close()
             self._batches = None
 
-    def _optimiser_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor the optimisers remember, by a name that does not depend on the run."""
-        yield from optimiser_tensors(self._optimiser, self._dense)
-        for number, memories in enumerate(self._row_optimiser.memories):
+    def _optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor the optimizers remember, by a name that does not depend on the run."""
+        yield from optimizer_tensors(self._optimizer, self._dense)
+        for number, memories in enumerate(self._row_optimizer.memories):
             for kind, memory in enumerate(memories):
                 yield f"rows.{number}.{kind}", memory
 
@@ -370,6 +372,6 @@ def heldout_perplexity(
     sentences = ([corpus.words[i] for i in split.tokens_of(n).tolist()] for n in range(count))
     if not carry:
         return perplexity(elmo, sentences)
-    # Rows start from blank memory, which such a model hardly knows: each reads many sentences.
+    # A zero initial state is rare in such a model's training: each row reads many sentences.
     rows = max(1, min(_CARRY_ROWS, count // _CARRY_SENTENCES))
     return perplexity(elmo, sentences, state="carry", rows=rows)

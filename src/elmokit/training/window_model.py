@@ -10,18 +10,18 @@ from torch.nn import functional as F
 
 from elmokit.engines import Clips
 from elmokit.engines.take_rows import take_rows
-from elmokit.engines.train import WindowState, WindowWeights, run_window
+from elmokit.engines.train import TrainState, TrainWeights, run_window
 from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmLayer
 from elmokit.training.batches import Batch
 
 
-def blank_states(bilm: BiLM, rows: int) -> list[WindowState]:
+def zero_states(bilm: BiLM, rows: int) -> list[TrainState]:
     """What the rows remember before the first window."""
     lstm = bilm.config.lstm
     directions = len(lstm.directions)
     return [
-        WindowState(
+        TrainState(
             torch.zeros(directions, rows, lstm.cells, device=bilm.device),
             torch.zeros(directions, rows, lstm.width, device=bilm.device),
         )
@@ -32,12 +32,12 @@ def blank_states(bilm: BiLM, rows: int) -> list[WindowState]:
 def run_windows(
     bilm: BiLM,
     batch: Batch,
-    states: Sequence[WindowState],
+    states: Sequence[TrainState],
     *,
     carry: bool,
     dropout: float,
     dtype: torch.dtype,
-) -> tuple[Tensor, list[WindowState]]:
+) -> tuple[Tensor, list[TrainState]]:
     """The top outputs of a batch.
 
     Dropout falls on the input of every LSTM layer (the residual carries the dropped input) and on
@@ -49,7 +49,7 @@ def run_windows(
         states: Where the layers start.
         carry: Whether memory goes on from one sentence to the next.
         dropout: Share of elements set to zero.
-        dtype: Type of the matrix products.
+        dtype: Type of the matmuls.
 
     Returns:
         Top outputs (D, N, P), and the states after the window.
@@ -65,17 +65,17 @@ def run_windows(
     after = []
     for number, state in enumerate(states):
         x = F.dropout(x, dropout, training=dropout > 0)
-        start = WindowState(state.cells, state.output.to(dtype))
+        start = TrainState(state.cells, state.output.to(dtype))
         output, end = run_window(
             x, start, _weights(bilm, number, dtype), clips, lstm.forget_bias, keep
         )
         x = output + x if lstm.residual and number else output
-        after.append(WindowState(end.cells, end.output.to(state.output.dtype)))
+        after.append(TrainState(end.cells, end.output.to(state.output.dtype)))
     x = F.dropout(x, dropout, training=dropout > 0)
     return x.reshape(x.shape[0], -1, x.shape[-1]), after  # (D, N, P)
 
 
-def _weights(bilm: BiLM, number: int, dtype: torch.dtype) -> WindowWeights:
+def _weights(bilm: BiLM, number: int, dtype: torch.dtype) -> TrainWeights:
     """Both directions' matrices of one layer, stacked."""
     layers = []
     for direction in bilm.config.lstm.directions:
@@ -86,4 +86,4 @@ def _weights(bilm: BiLM, number: int, dtype: torch.dtype) -> WindowWeights:
         None if parts[0] is None else torch.stack(parts).to(dtype)
         for parts in zip(*layers, strict=True)
     ]
-    return WindowWeights(*stacked)  # type: ignore[arg-type]
+    return TrainWeights(*stacked)  # type: ignore[arg-type]

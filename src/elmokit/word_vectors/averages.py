@@ -14,10 +14,10 @@ from itertools import tee
 import torch
 from torch import Tensor
 
-from elmokit.errors import ConfigError, DataError
-from elmokit.text.readers import read_texts
 from elmokit.encode.elmo import BATCH_TOKENS, Elmo, Sentence
 from elmokit.encode.layers import Layers
+from elmokit.errors import ConfigError, DataError
+from elmokit.text.readers import read_texts
 from elmokit.word_vectors.table import WordVectors
 
 
@@ -41,7 +41,7 @@ def average_words(
         elmo: The model.
         corpus: A file of any kind that `elmokit.text.readers.read_texts` reads, or sentences that
             can be gone through twice, such as a list.
-        layers: As for `Elmo.encode`, but for ``"all"``: one vector a token.
+        layers: As for `Elmo.encode`, but for ``"all"``: one vector per token.
         min_count: The least uses of a word in the table.
         max_words: The most words in the table; the most frequent stay.
         field: The key or column of a file that holds the text.
@@ -55,7 +55,7 @@ def average_words(
         DataError: The corpus can be read only once, or no word occurs often enough.
     """
     if isinstance(layers, str) and layers == "all":
-        raise ConfigError("layers='all': a table has one vector a word; choose a layer or a mix")
+        raise ConfigError("layers='all': a table has one vector per word; choose a layer or a mix")
     for name, value in (("min_count", min_count), ("max_words", max_words)):
         if value < 1:
             raise ConfigError(f"{name}={value}: give a positive number")

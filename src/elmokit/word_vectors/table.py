@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.word_vectors import fasttext
-from elmokit.word_vectors import word2vec
+from elmokit.files import whole_file
+from elmokit.word_vectors import fasttext, word2vec
 from elmokit.word_vectors.byte_stream import open_stream
 from elmokit.word_vectors.fasttext import Subwords
-from elmokit.files import whole_file
 
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive. Unpack it and give the file inside",

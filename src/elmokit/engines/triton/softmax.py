@@ -46,10 +46,15 @@ def _share_kernel(  # type: ignore[no-untyped-def]
 
 
 def sampled_loss(
-    x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, negatives: Tensor, clashes: Tensor
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    negatives: Tensor,
+    accidental_hits: Tensor,
 ) -> Tensor:
     """See `elmokit.training.losses.sampled_loss`."""
-    loss: Tensor = _SampledLoss.apply(x, weight, bias, targets, negatives, clashes)  # type: ignore[no-untyped-call]
+    loss: Tensor = _SampledLoss.apply(x, weight, bias, targets, negatives, accidental_hits)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -62,7 +67,7 @@ class _SampledLoss(torch.autograd.Function):
         bias: Tensor,
         targets: Tensor,
         negatives: Tensor,
-        clashes: Tensor,
+        accidental_hits: Tensor,
     ) -> Tensor:
         tokens, count = len(x), len(negatives)
         goals = weight.index_select(0, targets)  # (N, P)
@@ -82,7 +87,7 @@ class _SampledLoss(torch.autograd.Function):
                 shares,
                 other_bias,
                 own[rows],
-                clashes[rows],
+                accidental_hits[rows],
                 losses[rows],
                 surplus[rows],
                 count,

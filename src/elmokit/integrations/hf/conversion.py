@@ -7,12 +7,12 @@ from pathlib import Path
 
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import to_dict
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.loading import load
 from elmokit.integrations.hf.configuration import ElmoConfig
 from elmokit.integrations.hf.modeling import ElmoModel
 from elmokit.integrations.hf.tokenization import ElmoTokenizer
 from elmokit.text.vocab import Vocabulary
-from elmokit.encode.elmo import Elmo
-from elmokit.encode.loading import load
 
 
 def from_elmo(source: Elmo | str | Path | None = None) -> tuple[ElmoModel, ElmoTokenizer]:

@@ -19,14 +19,14 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from elmokit.config import CharacterConfig
+from elmokit.encode.embedder import CNN_BATCH, ROWS
 from elmokit.errors import ConfigError, DataError
+from elmokit.integrations.hf.configuration import ElmoConfig
 from elmokit.model.bilm import BiLM
 from elmokit.model.init import initialise
 from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
-from elmokit.integrations.hf.configuration import ElmoConfig
 from elmokit.text.inputs import WordInputs
-from elmokit.encode.embedder import CNN_BATCH, ROWS
 
 IGNORED_LABEL = -100
 """As everywhere in transformers: a place that the loss leaves out."""
@@ -57,7 +57,7 @@ class ElmoPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
 class ElmoModel(ElmoPreTrainedModel):
     """The biLM. ``last_hidden_state`` is its top layer, ``hidden_states`` are all L + 1 layers.
 
-    Every sentence is read from blank memory, so its vectors depend on nothing else.
+    Every sentence is read from a zero initial state, so its vectors depend on nothing else.
 
     Args:
         config: Sizes.
@@ -112,7 +112,7 @@ class ElmoModel(ElmoPreTrainedModel):
                 verb = "needs" if given is None else "does not read"
                 raise DataError(f"this model {verb} {name}; give it what its tokenizer gives")
         if torch.is_grad_enabled():
-            # A step may follow, and fused optimisers change weights without torch's notice.
+            # A step may follow, and fused optimizers change weights without torch's notice.
             self.bilm.forget_packed()
         lengths = mask.sum(dim=1).tolist()
         tokens, places = self._tokens(mask, characters, words)

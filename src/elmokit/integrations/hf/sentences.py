@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.layer_weights import layer_weights
 from elmokit.errors import MissingExtraError
-from elmokit.model.scalar_mix import ScalarMix
 from elmokit.integrations.hf.conversion import from_elmo
 from elmokit.integrations.hf.modeling import ElmoModel
 from elmokit.integrations.hf.tokenization import ElmoTokenizer
-from elmokit.encode.elmo import Elmo
-from elmokit.encode.layer_weights import layer_weights
+from elmokit.model.scalar_mix import ScalarMix
 
 try:
     from sentence_transformers.base.modules import InputModule

@@ -12,10 +12,10 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from elmokit.config import ModelConfig, from_dict, to_dict
 from elmokit.errors import ConfigError, DataError
+from elmokit.files import whole_file
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer
 from elmokit.text.vocab import Vocabulary, split_lines
-from elmokit.files import whole_file
 
 PAD, WORD = "<pad>", "<unk>"
 """The whole vocabulary of ``input_ids``: no word at this place (0), a word (1)."""
@@ -32,8 +32,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
         bilm: The model's own config, as `elmokit.config.to_dict` gives it.
         vocabulary: The words of the model's word table.
         symbols: The dictionary of a Unicode alphabet.
-        words_file: A file with the words, one a line, instead of `vocabulary`.
-        symbols_file: A file with the symbols, one a line, instead of `symbols`.
+        words_file: A file with the words, one per line, instead of `vocabulary`.
+        symbols_file: A file with the symbols, one per line, instead of `symbols`.
         **options: As for every tokenizer of transformers.
     """
 

@@ -21,16 +21,16 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.config import CharacterConfig, TextConfig
+from elmokit.encode.devices import no_gradients
+from elmokit.encode.loading import load
+from elmokit.encode.states import CarriedState
 from elmokit.errors import ConfigError, DataError
+from elmokit.files import create_hdf5, whole_file
 from elmokit.model.lstm import LayerState, LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.chars import ByteAlphabet
 from elmokit.text.inputs import WordInputs
-from elmokit.encode.devices import no_gradients
-from elmokit.encode.loading import load
-from elmokit.encode.states import CarriedState
-from elmokit.files import create_hdf5, whole_file
 
 CHARACTERS = 50
 """Ids a word, whatever the model: AllenNLP knows no other number."""

@@ -1,7 +1,7 @@
 """ELMoForManyLangs' `Embedder`.
 
 The original shuffled its batches at random and remembered the one before, so no two runs agreed.
-Here every sentence starts from blank memory: what the original gives for a first batch.
+Here every sentence starts from a zero initial state: what the original gives for a first batch.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ConfigError
 from elmokit.encode.loading import load
+from elmokit.errors import ConfigError
 
 AVERAGE = -1
 ALL = -2

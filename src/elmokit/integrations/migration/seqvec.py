@@ -1,4 +1,6 @@
-"""SeqVec's command line: ``python -m elmokit.integrations.migration.seqvec -i seqs.fasta -o out.h5``.
+"""SeqVec's command line.
+
+Run it as ``python -m elmokit.integrations.migration.seqvec -i seqs.fasta -o out.h5``.
 
 Sequences are sorted by length and run in the original's batches with its carried memory, so the
 numbers are the old ones. Nothing is downloaded.
@@ -18,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, DataError, ElmokitError
-from elmokit.integrations.migration.allennlp import ElmoEmbedder
 from elmokit.files import create_hdf5, whole_file
+from elmokit.integrations.migration.allennlp import ElmoEmbedder
 
 LAYERS = ("sum", "all", "CNN", "LSTM1", "LSTM2")
 WHOLE_HEADER = -1

@@ -1,7 +1,7 @@
 """simple_elmo's `ElmoModel`.
 
-As there, every call starts from blank memory, and inside a call each batch goes on from the one
-before. Averages are taken over real tokens, which the original did not do.
+As there, every call starts from a zero initial state, and inside a call each batch goes on from
+the one before. Averages are taken over real tokens, which the original did not do.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ConfigError
 from elmokit.encode.elmo import Elmo
-from elmokit.lm.language_model import LanguageModel
 from elmokit.encode.loading import load
+from elmokit.errors import ConfigError
+from elmokit.lm.language_model import LanguageModel
 
 Layers = Literal["average", "top", "all"]
 Texts = Sequence[Sequence[str]]

@@ -2,7 +2,7 @@
 
 Both ways of calling them are here: ``Module(path)(texts, signature="default", as_dict=True)`` of
 TensorFlow 1, and ``load(path).signatures["default"](texts)`` of TensorFlow 2. Arrays are numpy's.
-Every sentence starts from blank memory.
+Every sentence starts from a zero initial state.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ConfigError, DataError
 from elmokit.encode import loading
+from elmokit.errors import ConfigError, DataError
 
 Outputs = dict[str, NDArray[np.float32]]
 

@@ -11,14 +11,14 @@ from fastapi import Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from elmokit.errors import DataError
 from elmokit.encode.similarity import occurrences
+from elmokit.errors import DataError
 from elmokit.server import schemas
 from elmokit.server.batching import Batcher, Kind
 from elmokit.server.formats import JSON, parse_json, to_json
 from elmokit.server.metrics import Metrics
+from elmokit.server.registry import ModelRegistry, predicts_words
 from elmokit.server.settings import Limits
-from elmokit.server.registry import Shelf, predicts_words
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
@@ -53,7 +53,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 class Service:
     """Everything a route needs; ``app.state.service``."""
 
-    shelf: Shelf
+    registry: ModelRegistry
     limits: Limits
     metrics: Metrics
     batcher: Batcher

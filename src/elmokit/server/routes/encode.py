@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from elmokit.errors import DataError
 from elmokit.encode.layers import choose_layers
+from elmokit.errors import DataError
 from elmokit.server.batching import Kind
 from elmokit.server.formats import (
     ARROW,
@@ -84,7 +84,7 @@ async def encode(request: Request) -> Response:
     if answer_type is None:
         raise AcceptError(f"this route answers with {JSON}, {NPY} or {ARROW}")
     wanted = await _read(request)
-    name, elmo = service.shelf.model(wanted.model)
+    name, elmo = service.registry.model(wanted.model)
     choice = choose_layers(wanted.layers, elmo.layers, elmo.mixes)
     tokens = await tokens_of(request, wanted.sentences, elmo.tokenize)
     layers = elmo.layers if choice.weights is None else 1

@@ -13,6 +13,7 @@ from elmokit.errors import DataError
 from elmokit.lm.scoring import score_stream
 from elmokit.lm.substitutes import guesses, substitutes
 from elmokit.server.batching import Kind
+from elmokit.server.inspect import walk
 from elmokit.server.routes.common import (
     MARKERS,
     PROBLEMS,
@@ -36,7 +37,6 @@ from elmokit.server.schemas import (
     SubstitutesAnswer,
     SubstitutesRequest,
 )
-from elmokit.server.inspect import walk
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
@@ -56,7 +56,7 @@ async def score(request: Request) -> Response:
     """Log-probabilities of every word, from the left and from the right."""
     wanted = await read_json(request, ScoreRequest)
     service = service_of(request)
-    name, elmo = service.shelf.model(wanted.model)
+    name, elmo = service.registry.model(wanted.model)
     check_predicts(name, elmo)
     tokens = await tokens_of(request, wanted.sentences, elmo.tokenize)
     kind = Kind(
@@ -76,7 +76,7 @@ async def score(request: Request) -> Response:
 async def fill(request: Request) -> Response:
     """Words that fit a place: by both directions' product, and by each direction alone."""
     wanted = await read_json(request, SubstitutesRequest)
-    name, elmo = service_of(request).shelf.model(wanted.model)
+    name, elmo = service_of(request).registry.model(wanted.model)
     check_predicts(name, elmo)
     tokens = await one_sentence(request, elmo, wanted.sentence)
     place = find_one(tokens, wanted.word, wanted.position)
@@ -110,7 +110,7 @@ async def inspect(request: Request) -> Response:
     """
     wanted = await read_json(request, InspectRequest)
     service = service_of(request)
-    name, elmo = service.shelf.model(wanted.model)
+    name, elmo = service.registry.model(wanted.model)
     tokens = await one_sentence(request, elmo, wanted.sentence)
     most = service.limits.inspected_tokens
     if len(tokens) > most:

@@ -25,8 +25,8 @@ from elmokit.server.routes.common import (
 from elmokit.server.schemas import PredictAnswer, PredictRequest
 
 if TYPE_CHECKING:
-    from elmokit.tasks.predictor import Predictor
     from elmokit.server.settings import Limits
+    from elmokit.tasks.predictor import Predictor
 
 router = APIRouter()
 
@@ -72,7 +72,7 @@ async def predict(request: Request) -> Response:
     """
     wanted = await read_json(request, PredictRequest)
     service = service_of(request)
-    predictor = service.shelf.predictor(wanted.predictor)
+    predictor = service.registry.predictor(wanted.predictor)
     examples = await asyncio.to_thread(_examples, predictor, wanted.items, service.limits)
     texts = [[list(text) for text in predictor.task.texts(example)] for example in examples]
     note_texts(request, [text for some in texts for text in some])

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from elmokit.errors import DataError
 from elmokit.encode.layers import choose_layers
 from elmokit.encode.similarity import compare, nearest_uses
+from elmokit.errors import DataError
 from elmokit.server.routes.common import (
     MARKERS,
     PROBLEMS,
@@ -58,7 +58,7 @@ async def similar(request: Request) -> Response:
     """
     wanted = await read_json(request, SimilarRequest)
     service = service_of(request)
-    name, elmo = service.shelf.model(wanted.model)
+    name, elmo = service.registry.model(wanted.model)
     if (wanted.other is None) == (wanted.among is None):
         raise DataError("give a sentence as `other`, or sentences as `among`: one of the two")
     rest = wanted.among if wanted.among is not None else [wanted.other or []]
@@ -140,7 +140,7 @@ async def layers(request: Request) -> Response:
     """
     wanted = await read_json(request, LayersRequest)
     service = service_of(request)
-    name, elmo = service.shelf.model(wanted.model)
+    name, elmo = service.registry.model(wanted.model)
     given = [wanted.sentence] if wanted.other is None else [wanted.sentence, wanted.other]
     tokens = await tokens_of(request, given, elmo.tokenize)
     numbers = elmo.layers * len(tokens[0]) * len(tokens[-1])

@@ -20,7 +20,7 @@ async def models(request: Request) -> Response:
     """The models and predictors of this service, and its limits."""
     service = service_of(request)
     limits = asdict(service.limits)
-    return await reply({"version": __version__, **service.shelf.describe(), "limits": limits})
+    return await reply({"version": __version__, **service.registry.describe(), "limits": limits})
 
 
 @router.get("/healthz", response_model=Health)

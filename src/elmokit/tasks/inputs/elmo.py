@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from elmokit.checkpoints import hub, native
 from elmokit.checkpoints.sources import embedded_models
 from elmokit.config import ModelConfig, from_dict, to_dict
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.embedding import flat_layers
+from elmokit.encode.loading import load
 from elmokit.errors import ConfigError, ElmokitError
+from elmokit.lm.forward_reader import ForwardReader
 from elmokit.model.bilm import Precision
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
-from elmokit.encode.elmo import Elmo
-from elmokit.encode.embedding import flat_layers
-from elmokit.lm.forward_reader import ForwardReader
-from elmokit.encode.loading import load
 
 
 class ElmoLayers(LayerModel):

@@ -11,16 +11,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from elmokit.encode.elmo import Elmo
 from elmokit.errors import CheckpointError, ConfigError, DataError
+from elmokit.files import temporary_beside, whole_file
 from elmokit.model.bilm import Precision
 from elmokit.tasks.inputs.elmo import ElmoLayers
 from elmokit.tasks.inputs.encoders import EncoderLayers, is_encoder
 from elmokit.tasks.inputs.several import SeveralLayers, place_of
 from elmokit.tasks.inputs.source import LayerSource
-from elmokit.encode.elmo import Elmo
 from elmokit.word_vectors.table import WordVectors
 from elmokit.word_vectors.word2vec import write_binary
-from elmokit.files import temporary_beside, whole_file
 
 OneModel: TypeAlias = LayerSource | Elmo | str | Path
 """How a user may give a model with layers."""

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from elmokit.errors import ConfigError
-from elmokit.tasks.inputs.source import LayerModel, LayerSource
 from elmokit.lm.forward_reader import ForwardReader
+from elmokit.tasks.inputs.source import LayerModel, LayerSource
 
 
 class SeveralLayers(LayerSource):

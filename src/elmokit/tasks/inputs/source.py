@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
+from elmokit.lm.forward_reader import ForwardReader
 from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
-from elmokit.lm.forward_reader import ForwardReader
 
 
 class TokenBatch:

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elmokit.files import whole_file
 from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
-from elmokit.files import whole_file
 
 _FREE_SHARE = 0.8
 """How much of the free disk a store may take."""

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from elmokit.lm.forward_reader import choose_rows
 from elmokit.model.lstm import LayerState
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.layers import MixedLayers
 from elmokit.tasks.inputs.source import TokenBatch
-from elmokit.lm.forward_reader import choose_rows
 
 
 class WrittenText:

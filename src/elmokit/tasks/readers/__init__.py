@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ConfigError, DataError
+from elmokit.files import temporary_beside
 from elmokit.tasks.readers import classify, coref, dialogue, pair, qa, relation, seq2seq, tag
 from elmokit.tasks.readers.packing import endings, whole_text
 from elmokit.tasks.readers.sources import Format, ReadOptions, lines
 from elmokit.tasks.tag_schemes import Scheme
-from elmokit.files import temporary_beside
 
 FORMATS: dict[str, tuple[Format, ...]] = {
     "classify": classify.FORMATS,

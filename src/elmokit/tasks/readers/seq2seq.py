@@ -104,7 +104,7 @@ def _tsv_lines(examples: Iterable[SequencePair], options: ReadOptions) -> Iterat
 
 
 def _target_lines(examples: Iterable[SequencePair], options: ReadOptions) -> Iterator[str]:
-    """The outputs alone, one a line: what tools for translations read."""
+    """The outputs alone, one per line: what tools for translations read."""
     for example in examples:
         yield " ".join(example.references[0].split()) if example.references else ""
 
