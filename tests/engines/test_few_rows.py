@@ -16,6 +16,7 @@ from elmokit.engines.few_rows import (
     FewRowsWeights,
     run_few_rows,
 )
+from elmokit.model import lstm
 from elmokit.model.lstm import BiLstm
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}

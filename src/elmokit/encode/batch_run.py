@@ -10,11 +10,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from elmokit.encode.devices import no_gradients
 from elmokit.encode.embedder import TokenEmbedder
 from elmokit.encode.layers import LayerChoice
 from elmokit.encode.pooling import Pool, pool_tokens
 from elmokit.encode.states import InitialStates, State
+from elmokit.engines.device import no_gradients
 from elmokit.model.bilm import BiLM, split_threads
 from elmokit.model.lstm import LayerOutput, LayerState
 from elmokit.model.packing import inside

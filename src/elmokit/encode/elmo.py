@@ -16,11 +16,11 @@ from elmokit.checkpoints.exports import Format
 from elmokit.checkpoints.native import Storage
 from elmokit.config import ModelConfig
 from elmokit.encode.batch_run import BatchRun
-from elmokit.encode.devices import check_device, no_gradients
 from elmokit.encode.embedder import TokenEmbedder
 from elmokit.encode.layers import Layers, choose_layers
 from elmokit.encode.pooling import Pool, check_pool
 from elmokit.encode.states import STATES, CarriedState, InitialStates, State
+from elmokit.engines.device import check_device, no_gradients
 from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.lm import scoring
 from elmokit.lm.generation import generate

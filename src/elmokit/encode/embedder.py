@@ -13,10 +13,10 @@ from torch import Tensor
 
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.encode import word_file
-from elmokit.encode.devices import no_gradients
 from elmokit.encode.word_cache import Numbers, WordCache
+from elmokit.engines.device import no_gradients, to_device
 from elmokit.model.bilm import BiLM, run_in_parallel
-from elmokit.model.packing import Packing, to_device
+from elmokit.model.packing import Packing
 from elmokit.text.inputs import InputBuilder
 
 CNN_BATCH, GPU_CNN_BATCH = 256, 8192

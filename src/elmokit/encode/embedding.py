@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from elmokit.encode.devices import no_gradients
 from elmokit.encode.elmo import Elmo, Sentence
 from elmokit.encode.loading import load
+from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.word_vectors.table import WordVectors

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.model.packing import BatchWords, to_device
+from elmokit.engines.device import to_device
+from elmokit.model.packing import BatchWords
 
 Numbers = NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from elmokit.encode.devices import no_gradients
+from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError
 from elmokit.lm.forward_reader import ForwardReader
 from elmokit.lm.language_model import LanguageModel

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from elmokit.encode.devices import no_gradients
+from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import BATCH_TOKENS, LanguageModel
 from elmokit.lm.scoring import perplexity_of, score_stream

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from elmokit.encode.devices import no_gradients
+from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import LanguageModel
 

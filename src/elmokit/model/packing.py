@@ -19,9 +19,7 @@ import torch
 from torch import Tensor
 
 from elmokit.engines import SlotRefill, SlotRefills
-from elmokit.engines.to_device import to_device
-
-__all__ = ["BatchWords", "Packing", "inside", "to_device"]
+from elmokit.engines.device import to_device
 
 
 class BatchWords(NamedTuple):

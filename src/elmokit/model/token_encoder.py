@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import ModelConfig
-from elmokit.engines.to_device import to_device
+from elmokit.engines.device import to_device
 from elmokit.model.char_cnn import CharacterCnn
 from elmokit.model.packed_linear import PackedLinear
 from elmokit.text.inputs import WordInputs

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmokit.encode.devices import no_gradients
+from elmokit.engines.device import no_gradients
 from elmokit.lm.language_model import LanguageModel
 from elmokit.model.char_cnn import CharacterCnn, Filter, Highway
 from elmokit.server.registry import predicts_words

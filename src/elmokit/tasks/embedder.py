@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from elmokit.engines.device import to_device
 from elmokit.errors import ConfigError
-from elmokit.model.packing import to_device
 from elmokit.tasks.config import PLACES, TaskConfig
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.layers import MixedLayers

@@ -17,7 +17,7 @@ import torch
 
 from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.config import to_dict
-from elmokit.encode.devices import check_device
+from elmokit.engines.device import check_device
 from elmokit.errors import ConfigError
 from elmokit.files import whole_file
 from elmokit.tasks.config import TaskConfig

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from elmokit import __version__
 from elmokit.checkpoints.json_files import read_json
 from elmokit.config import from_dict, to_dict
-from elmokit.encode.devices import check_device
+from elmokit.engines.device import check_device
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import whole_file
 from elmokit.tasks.config import TaskConfig

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from elmokit.encode.devices import check_device
+from elmokit.engines.device import check_device
 from elmokit.errors import ElmokitError
 
 PATIENCE = timedelta(minutes=5)

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.config import CharacterConfig, TextConfig
-from elmokit.encode.devices import no_gradients
 from elmokit.encode.loading import load
 from elmokit.encode.states import CarriedState
+from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import create_hdf5, whole_file
 from elmokit.model.lstm import LayerState, LstmState

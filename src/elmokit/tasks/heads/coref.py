@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elmokit.engines.device import to_device
 from elmokit.errors import DataError
-from elmokit.model.packing import to_device
 from elmokit.tasks.classes import ClassHead
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.embedder import Widths

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from elmokit.engines.device import to_device
 from elmokit.errors import ConfigError, DataError
-from elmokit.model.packing import to_device
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.crf import Crf
 from elmokit.tasks.embedder import Side, Widths

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from elmokit.engines.device import to_device
 from elmokit.errors import ConfigError
 from elmokit.lm.forward_reader import ForwardReader
-from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
 
 

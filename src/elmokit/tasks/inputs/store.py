@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elmokit.engines.device import to_device
 from elmokit.files import whole_file
-from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
 

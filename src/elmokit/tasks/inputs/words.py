@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig
+from elmokit.engines.device import to_device
 from elmokit.model.init import random_model
-from elmokit.model.packing import to_device
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import Input, TokenBatch
 from elmokit.text.inputs import InputBuilder

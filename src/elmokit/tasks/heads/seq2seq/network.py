@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from elmokit.engines.device import to_device
 from elmokit.model.lstm import LayerState
-from elmokit.model.packing import to_device
 from elmokit.tasks.embedder import Widths
 from elmokit.tasks.encoder import Encoder
 from elmokit.tasks.examples import SequencePair, Tokens

@@ -1,14 +1,18 @@
-"""Where a model runs, and whether it can run there."""
+"""Devices: which one a model runs on, copies to it, and running without gradients there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from elmokit.engines.cpu_probe import prepare
+from elmokit.engines.packed_matmul import Precision
 from elmokit.errors import ConfigError
-from elmokit.model.bilm import Precision, prepare
 
 
 def check_device(device: str | torch.device, precision: Precision = "float32") -> torch.device:
@@ -46,3 +50,14 @@ def no_gradients() -> Iterator[None]:
         torch.autocast("cuda", enabled=False),
     ):
         yield
+
+
+def to_device(numbers: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
+    """Host numbers as a tensor on the device; the copy to a GPU is asynchronous (pinned memory).
+
+    A plain copy would synchronise: it waits until the GPU has done all that was queued before.
+    """
+    tensor = torch.as_tensor(numbers)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
