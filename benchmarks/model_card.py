@@ -15,7 +15,7 @@ from pathlib import Path
 
 from machine import RESULTS
 
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 
 HEADING = "## What it is worth"
 RESULT_TITLES = {
@@ -76,7 +76,7 @@ def main() -> None:
     name = options.model.resolve().name
     training = card.read_text(encoding="utf-8").partition(HEADING)[0].rstrip()
     text = "\n".join([training + "\n", measured(name), LIMITS, reproduce(name)])
-    with whole_file(card) as temporary:
+    with atomic_file(card) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -33,7 +33,7 @@ STAGES = (
     "cli",
 )
 """Each may import the ones before it."""
-FOR_ALL = {"config", "errors", "whole_file"}
+FOR_ALL = {"config", "errors", "atomic_file"}
 USES_KERNELS = {"model", "training"}
 MOST_LINES = 400
 LONG_MODULES = {

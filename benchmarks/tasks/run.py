@@ -34,7 +34,7 @@ from table import COLUMNS, table
 
 from elmokit.bench.machine import machine
 from elmokit.config import to_dict
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.tasks import fit, read_examples
 from elmokit.tasks.fitting import task_settings
 from elmokit.tasks.inputs.references import StaticVectors, as_layers
@@ -256,7 +256,7 @@ class Benchmark:
         return self._statics[language]
 
     def _keep(self) -> None:
-        with whole_file(self._options.cells) as temporary:
+        with atomic_file(self._options.cells) as temporary:
             temporary.write_text(json.dumps(self.cells, indent=1) + "\n", "utf-8")
 
 

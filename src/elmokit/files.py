@@ -25,7 +25,7 @@ def temporary_beside(path: Path) -> Path:
     return path.with_name(f".elmokit-{secrets.token_hex(6)}.part")
 
 
-def final_place(path: str | os.PathLike[str]) -> Path:
+def final_path(path: str | os.PathLike[str]) -> Path:
     """Where output for `path` has to go, symbolic links followed.
 
     Raises:
@@ -45,9 +45,9 @@ def final_place(path: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path to write to; it becomes `path` when the block ends without an error."""
-    place = final_place(path)
+    place = final_path(path)
     temporary = temporary_beside(place)
     try:
         yield temporary

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ConfigError, MissingExtraError
-from elmokit.files import final_place, whole_file
+from elmokit.files import atomic_file, final_path
 
 ENDINGS = (".png", ".pdf", ".svg")
 HATCHES = ("", "//", "..", "xx", "--", "oo")
@@ -29,7 +29,7 @@ def check_picture(path: Path) -> None:
         raise MissingExtraError("matplotlib", "plots", "drawing") from error
     if path.suffix.lower() not in ENDINGS:
         raise ConfigError(f"{path}: a picture's name ends in {', '.join(ENDINGS)}")
-    final_place(path)
+    final_path(path)
 
 
 def draw(figures: Mapping[str, Any], path: Path) -> None:
@@ -62,5 +62,5 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
         axes.set_xticks([])
         if number:
             axes.set_yticklabels([])
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         figure.savefig(part, format=path.suffix[1:].lower(), dpi=150)

@@ -15,7 +15,7 @@ from elmokit.checkpoints.bilm_names import Array, BilmTensors, from_bilm, read_s
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.json_files import read_json
 from elmokit.errors import CheckpointError
-from elmokit.files import create_hdf5, whole_file
+from elmokit.files import atomic_file, create_hdf5
 from elmokit.text.vocab import Vocabulary, read_vocabulary
 
 if TYPE_CHECKING:
@@ -85,12 +85,12 @@ def write(checkpoint: Checkpoint, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:  # all files are written before the first is moved to its place
         if checkpoint.vocabulary is not None:
-            words = stack.enter_context(whole_file(path.parent / "vocab.txt"))
+            words = stack.enter_context(atomic_file(path.parent / "vocab.txt"))
             words.write_bytes(checkpoint.vocabulary.dump())
             _check_words(checkpoint.vocabulary, read_vocabulary(words, checkpoint.config.text))
-        settings = stack.enter_context(whole_file(options_path(path)))
+        settings = stack.enter_context(atomic_file(options_path(path)))
         settings.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
-        weights = stack.enter_context(whole_file(path))
+        weights = stack.enter_context(atomic_file(path))
         with create_hdf5(weights) as file:
             for name, array in datasets.items():
                 file.create_dataset(name, data=array)

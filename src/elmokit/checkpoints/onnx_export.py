@@ -36,7 +36,7 @@ from elmokit.checkpoints.onnx_graph import (
     import_onnx,
 )
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, to_dict
-from elmokit.files import final_place, temporary_beside, whole_file
+from elmokit.files import atomic_file, final_path, temporary_beside
 from elmokit.model.bilm import build
 from elmokit.text.inputs import InputBuilder
 
@@ -71,13 +71,13 @@ def write(checkpoint: Checkpoint, path: Path, *, int8: bool = False) -> None:
     if sum(len(tensor.raw_data) for tensor in model.graph.initializer) > LARGEST_FILE:
         _write_two(onnx, model, path)
         return
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_bytes(model.SerializeToString())
 
 
 def _write_two(onnx: Any, model: Any, path: Path) -> None:
     """The graph, and the weights in a file beside it, which the graph knows by name."""
-    place = final_place(path)
+    place = final_path(path)
     folder = temporary_beside(place)
     folder.mkdir()
     try:

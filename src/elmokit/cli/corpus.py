@@ -146,11 +146,11 @@ def vocab(
         min_count: Only words that occur this often.
     """
     from elmokit.corpus.shards import TokenCorpus
-    from elmokit.files import whole_file
+    from elmokit.files import atomic_file
 
     words = TokenCorpus(folder).vocabulary(size, min_count)
     with (
-        whole_file(output) as temporary,
+        atomic_file(output) as temporary,
         open(temporary, "w", encoding="utf-8", newline="\n") as file,
     ):
         file.writelines(word + "\n" for word in words)

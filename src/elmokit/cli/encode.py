@@ -26,7 +26,7 @@ from elmokit.cli.options import (
     parse_layers,
 )
 from elmokit.errors import ConfigError
-from elmokit.files import final_place
+from elmokit.files import final_path
 
 if TYPE_CHECKING:
     from elmokit.encode.encoding import Counts
@@ -137,7 +137,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     if output.exists() and os.path.exists(source) and output.samefile(source):
         raise ConfigError(f"{output}: input and output are the same file")
     # Here a place that cannot be written to is named, before the model takes its time.
-    kept = None if word_cache is None else final_place(word_cache)
+    kept = None if word_cache is None else final_path(word_cache)
     if kept in [Path(os.path.realpath(path)) for path in (output, source)]:
         raise ConfigError(f"--word-cache {word_cache}: this is the input or the output")
     choice = parse_layers(layers)

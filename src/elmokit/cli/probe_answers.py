@@ -60,7 +60,7 @@ def answer(
 
 def check_outputs(plots: Sequence[Path] | None, page: Path | None) -> None:
     """Complain about places that cannot be written to before any work is done."""
-    from elmokit.files import final_place
+    from elmokit.files import final_path
 
     if plots or page is not None:
         from elmokit.probes.plots import check_plot, need_matplotlib
@@ -69,7 +69,7 @@ def check_outputs(plots: Sequence[Path] | None, page: Path | None) -> None:
         for path in plots or ():
             check_plot(path)
         for path in (*(plots or ()), *([page] if page is not None else [])):
-            final_place(path)
+            final_path(path)
 
 
 def show(

@@ -61,7 +61,7 @@ def score(  # noqa: D417 - options that verbs share bring their own help
         weight: Share of the language model in the ranking, from 0 to 1.
         batch_tokens: The most tokens run together.
     """
-    from elmokit.files import whole_file
+    from elmokit.files import atomic_file
     from elmokit.lm.rescoring import read_nbest, rescore
     from elmokit.text.readers import read_texts
 
@@ -77,7 +77,7 @@ def score(  # noqa: D417 - options that verbs share bring their own help
             _write(ranked, sys.stdout)
             return
         with (
-            whole_file(output) as place,
+            atomic_file(output) as place,
             open(place, "w", encoding="utf-8", errors="backslashreplace") as file,
         ):
             _write(ranked, file)

@@ -56,7 +56,7 @@ def table(  # noqa: D417 - options that verbs share bring their own help
         batch_tokens: The most tokens run together.
     """
     from elmokit.errors import DataError
-    from elmokit.files import final_place
+    from elmokit.files import final_path
     from elmokit.text.readers import read_texts
     from elmokit.word_vectors.averages import average_words
 
@@ -64,7 +64,7 @@ def table(  # noqa: D417 - options that verbs share bring their own help
         raise DataError("-: the text is read twice, so it has to be a file")
     # Both are looked at before the model takes its time.
     read_texts(source, field=field)
-    final_place(output)
+    final_path(output)
     elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device)
     vectors = average_words(
         elmo,

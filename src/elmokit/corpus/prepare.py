@@ -33,12 +33,12 @@ from typing import Literal
 import numpy as np
 
 from elmokit.config import to_dict
+from elmokit.corpus.atomic_folder import atomic_folder
 from elmokit.corpus.cleaning import CleaningConfig, token_cleaner
 from elmokit.corpus.documents import End, Part, read_documents, source_label
 from elmokit.corpus.draft import ChunkTokens, Draft
 from elmokit.corpus.shard_writer import write_description
 from elmokit.corpus.shards import SplitCounts
-from elmokit.corpus.whole_folder import whole_folder
 from elmokit.corpus.wikipedia import WikiPage
 from elmokit.corpus.workers import default_workers, ordered_map
 from elmokit.errors import ConfigError, DataError
@@ -138,7 +138,7 @@ def prepare_corpus(
         )
         for name in names
     ]
-    with whole_folder(folder, overwrite=overwrite) as place:
+    with atomic_folder(folder, overwrite=overwrite) as place:
         with Draft(place) as draft:
             chunks = _chunks((item for stream in streams for item in stream), settings.heldout)
             for chunk, tokens in ordered_map(_ChunkTokenizer(settings), chunks, workers):

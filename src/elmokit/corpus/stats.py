@@ -18,7 +18,7 @@ from elmokit.corpus.shards import (
     TokenCorpus,
 )
 from elmokit.errors import DataError, MissingExtraError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 
 PERCENTILES = (1, 25, 50, 75, 95, 99)
 USUAL_SIZES = (1_000, 5_000, 20_000, 50_000, 100_000, 200_000, 500_000, 800_000)
@@ -125,7 +125,7 @@ def plot_corpus(corpus: TokenCorpus, path: str | os.PathLike[str]) -> None:
     most = int(np.percentile(lengths, 99.5)) if lengths.size else 1
     histogram.hist(lengths[lengths <= most], bins=np.arange(0.5, most + 1.5))
     histogram.set(xlabel="tokens of a sentence", ylabel="sentences", title="Sentence lengths")
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         figure.savefig(temporary, format=ending)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from elmokit.config import to_dict
 from elmokit.errors import DataError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.model.bilm import BiLM
 from elmokit.text.vocab import Vocabulary
 
@@ -62,7 +62,7 @@ def write(path: Path, model: str, words: Sequence[str], vectors: Tensor) -> None
         "model": model,
         "crc32": json.dumps({name: _crc(tensor) for name, tensor in tensors.items()}),
     }
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         save_file(tensors, temporary, metadata=metadata)
 
 

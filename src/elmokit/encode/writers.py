@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from elmokit.encode import sinks
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import final_place, temporary_beside, whole_file
+from elmokit.files import atomic_file, final_path, temporary_beside
 
 ENDINGS = (".h5", ".hdf5", ".parquet", ".npz", ".npy", ".safetensors")
 """The endings that `open_writer` knows."""
@@ -100,7 +100,7 @@ class VectorWriter:
         source: str | None,
     ) -> None:
         self._path = path
-        self._place = final_place(path)
+        self._place = final_path(path)
         self._ending = ending
         self._dtype = dtype.newbyteorder("<")
         self._pooled = pooled
@@ -114,7 +114,7 @@ class VectorWriter:
 
     def __enter__(self) -> "VectorWriter":
         with ExitStack() as stack:
-            temporary = stack.enter_context(whole_file(self._place))
+            temporary = stack.enter_context(atomic_file(self._place))
             self._sink = self._open_sink(temporary, stack)
             stack.callback(self._sink.discard)
             self._cleanup = stack.pop_all()

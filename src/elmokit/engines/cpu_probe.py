@@ -25,7 +25,7 @@ import torch
 from elmokit.engines import packed_matmul
 from elmokit.engines.packed_matmul import PRECISIONS, Precision
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 
 LIMIT = "ONEDNN_MAX_CPU_ISA"
 """The variable from which oneDNN takes the best instructions it may use, once, at first use."""
@@ -184,5 +184,5 @@ def _write_answer(support: Support) -> None:
     with suppress(OSError, DataError, RuntimeError):
         path = _answer_file()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as temporary:
+        with atomic_file(path) as temporary:
             temporary.write_text(json.dumps(asdict(support)) + "\n", "utf-8")

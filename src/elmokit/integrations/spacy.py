@@ -17,7 +17,7 @@ from elmokit.checkpoints.json_files import read_json
 from elmokit.encode.elmo import BATCH_TOKENS, Elmo
 from elmokit.encode.loading import load
 from elmokit.errors import CheckpointError, DataError, MissingExtraError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.integrations.packed_folders import pack_folder, packing_folder, unpacked_folder
 from elmokit.integrations.shared_models import shared_model
 from elmokit.tasks.inputs.elmo import fingerprint
@@ -164,7 +164,7 @@ class ElmoPipe(DocPipe):
         """Write the model's hash, or the model."""
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
-        with whole_file(path / FACTS_FILE) as temporary:
+        with atomic_file(path / FACTS_FILE) as temporary:
             temporary.write_text(json.dumps({"fingerprint": fingerprint(self.elmo)}), "utf-8")
         if self.bundle:
             self.elmo.save(path / MODEL_FOLDER)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from elmokit import __version__
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.probes.plots import svg
 from elmokit.probes.report import Report
 from elmokit.probes.tables import Table, cell_text, tables
@@ -33,7 +33,7 @@ def save_html(reports: Sequence[Report], path: str | os.PathLike[str], title: st
         MissingExtraError: matplotlib is not installed.
     """
     page = html(reports, title)
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 

@@ -19,7 +19,7 @@ import torch
 
 from elmokit.encode.elmo import Sentence
 from elmokit.errors import DataError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.probes.centroids import TIE, Centroids, cosine_to
 from elmokit.probes.lemmas import base_forms
 from elmokit.probes.sense_files import SenseSentence
@@ -140,7 +140,7 @@ class SenseInventory:
             "sample": np.ascontiguousarray(self._sample, np.float32),
             "table": np.frombuffer(text, np.uint8),
         }
-        with whole_file(path) as temporary:
+        with atomic_file(path) as temporary:
             temporary.write_bytes(save(arrays))
 
     @classmethod

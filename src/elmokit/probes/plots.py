@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import DataError, MissingExtraError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.probes.change import ChangeReport
 from elmokit.probes.layers import LayersReport
 from elmokit.probes.polysemy import PolysemyReport, WordMap
@@ -45,7 +45,7 @@ def save_plot(reports: Sequence[Report], path: str | os.PathLike[str]) -> None:
         MissingExtraError: matplotlib is not installed.
     """
     ending = check_plot(path)
-    with _style(), whole_file(path) as temporary:
+    with _style(), atomic_file(path) as temporary:
         draw(reports).savefig(temporary, format=ending, dpi=150, metadata={"Date": None})
 
 

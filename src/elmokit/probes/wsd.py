@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import final_place
+from elmokit.files import final_path
 from elmokit.probes.centroids import Centroids, choose_sentences, make_centroids, use_vector
 from elmokit.probes.inventory import SenseInventory
 from elmokit.probes.report import Cost, Report, Stopwatch
@@ -113,7 +113,7 @@ def wsd(
     if not sets and save is None:
         raise ConfigError("give a test set, or a place to save the inventory to")
     if save is not None:
-        final_place(save)  # complains before the work is done
+        final_path(save)  # complains before the work is done
     vectors = as_layer_vectors(model, device=device)
     if save_layer is not None:
         choose_layer(save_layer, vectors)

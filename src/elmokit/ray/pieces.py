@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import DataError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 
 MANIFEST = "_elmokit.json"
 """Readers of Parquet folders pass over names that begin with an underscore."""
@@ -124,7 +124,7 @@ def describe(
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Put it into its folder."""
-    with whole_file(folder / MANIFEST) as temporary:
+    with atomic_file(folder / MANIFEST) as temporary:
         temporary.write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ConfigError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.fitting import (
     RUN_FILE,
@@ -179,7 +179,7 @@ def compare(
             tuple(range(first, first + seeds)),
             variants,
         )
-        with whole_file(folder / COMPARISON_FILE) as temporary:
+        with atomic_file(folder / COMPARISON_FILE) as temporary:
             temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n", encoding="utf-8")
         if store is None:
             shutil.rmtree(layers, ignore_errors=True)

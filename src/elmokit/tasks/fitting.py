@@ -19,7 +19,7 @@ from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.config import to_dict
 from elmokit.engines.device import check_device
 from elmokit.errors import ConfigError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.heads import get_task
 from elmokit.tasks.inputs.references import (
@@ -349,7 +349,7 @@ class Run:
         run.mkdir(parents=True, exist_ok=True)
         for left in (*self._folder.glob(".*.part"), *run.rglob(".*.part")):  # of a kill
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-        with whole_file(stored) as temporary:
+        with atomic_file(stored) as temporary:
             temporary.write_text(json.dumps(now, indent=1), encoding="utf-8")
 
 

@@ -29,7 +29,7 @@ from elmokit.checkpoints.json_files import read_json
 from elmokit.config import from_dict, to_dict
 from elmokit.engines.device import check_device
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.embedder import Embedder
 from elmokit.tasks.heads import get_task
@@ -271,9 +271,9 @@ class Predictor:
             "elmo": elmo or None,
             "static": static or None,
         }
-        with whole_file(folder / WEIGHTS_FILE) as temporary:
+        with atomic_file(folder / WEIGHTS_FILE) as temporary:
             save_file(self.weights(), temporary)
-        with whole_file(folder / FACTS_FILE) as temporary:
+        with atomic_file(folder / FACTS_FILE) as temporary:
             text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
             temporary.write_text(text, encoding="utf-8")
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit import __version__
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.tasks.inputs.references import reference_to
 from elmokit.tasks.predictor import Predictor
 from elmokit.tasks.work import data_hash
@@ -93,10 +93,10 @@ def write_report(
         "seconds": round(outcome.progress.seconds, 1),
     }
     drawn = draw(report, entries, folder)
-    with whole_file(folder / REPORT_FILE) as temporary:
+    with atomic_file(folder / REPORT_FILE) as temporary:
         text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
         temporary.write_text(text, encoding="utf-8")
-    with whole_file(folder / TEXT_FILE) as temporary:
+    with atomic_file(folder / TEXT_FILE) as temporary:
         temporary.write_text(report_text(report, drawn), encoding="utf-8")
     note(summary(report))
     if not drawn:
@@ -202,5 +202,5 @@ def draw(report: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], folder
 
 def _save(figure: Any, path: Path) -> None:
     figure.tight_layout()
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import CheckpointError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 
 _KEPT = 2
 _NAME = re.compile(r"snapshot-(\d{9})\.safetensors")
@@ -49,7 +49,7 @@ def save_snapshot(folder: Path, snapshot: Snapshot) -> Path:
         "facts_crc32": str(zlib.crc32(facts.encode())),
         "crc32": json.dumps({name: _crc(tensor) for name, tensor in tensors.items()}),
     }
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         save_file(tensors, temporary, metadata=metadata)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from elmokit.errors import MissingExtraError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 
 
 class Display:
@@ -57,7 +57,7 @@ class Display:
         if self._visible:
             entries = read_log(self._log)
             kept = [e for e in entries if e["step"] <= (looked if e["kind"] == "heldout" else step)]
-            with whole_file(self._log) as temporary:
+            with atomic_file(self._log) as temporary:
                 text = "".join(json.dumps(entry) + "\n" for entry in kept)
                 temporary.write_text(text, encoding="utf-8")
 

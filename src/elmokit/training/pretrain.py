@@ -18,7 +18,7 @@ from elmokit.corpus.shards import DESCRIPTION, TokenCorpus
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import temporary_beside, whole_file
+from elmokit.files import atomic_file, temporary_beside
 from elmokit.lm.perplexity import Perplexity
 from elmokit.model.init import random_model
 from elmokit.training.card import draw_curves, model_card
@@ -297,7 +297,7 @@ def enter_output(folder: Path, config: PretrainConfig, resume: bool) -> Callable
 
 
 def _store(path: Path, text: str) -> None:
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

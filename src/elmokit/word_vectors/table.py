@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.word_vectors import fasttext, word2vec
 from elmokit.word_vectors.byte_stream import open_stream
 from elmokit.word_vectors.fasttext import Subwords
@@ -234,7 +234,7 @@ class WordVectors:
             if name.removesuffix(".gz").endswith(".bin")
             else word2vec.write_text
         )
-        with whole_file(path) as temporary, temporary.open("xb") as raw:
+        with atomic_file(path) as temporary, temporary.open("xb") as raw:
             if name.endswith(".gz"):
                 # No time and no name inside: the same table gives the same bytes.
                 with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:

@@ -12,7 +12,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from elmokit.config import ModelConfig, from_dict, to_dict
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer
 from elmokit.text.vocab import Vocabulary, split_lines
@@ -178,7 +178,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
                 continue
             prefix = f"{filename_prefix}-" if filename_prefix else ""
             path = Path(save_directory) / f"{prefix}{self.vocab_files_names[kind]}"
-            with whole_file(path) as temporary:
+            with atomic_file(path) as temporary:
                 temporary.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8"))
             written.append(str(path))
         return tuple(written)

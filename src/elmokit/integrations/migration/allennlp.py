@@ -25,7 +25,7 @@ from elmokit.encode.loading import load
 from elmokit.encode.states import CarriedState
 from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import create_hdf5, whole_file
+from elmokit.files import atomic_file, create_hdf5
 from elmokit.model.lstm import LayerState, LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
@@ -248,7 +248,7 @@ class ElmoEmbedder:
         if use_sentence_keys and len(set(sentences)) < len(sentences):
             raise DataError("two lines are the same, so sentences cannot be keys; use line numbers")
         vectors = self.embed_sentences((text.split() for text in sentences), batch_size)
-        with whole_file(output_file_path) as temporary, create_hdf5(temporary) as file:
+        with atomic_file(output_file_path) as temporary, create_hdf5(temporary) as file:
             for number, (sentence, layers) in enumerate(zip(sentences, vectors, strict=True)):
                 key = sentence if use_sentence_keys else str(number)
                 file.create_dataset(key, data=_reduce(layers, output_format))

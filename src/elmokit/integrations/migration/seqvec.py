@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, DataError, ElmokitError
-from elmokit.files import create_hdf5, whole_file
+from elmokit.files import atomic_file, create_hdf5
 from elmokit.integrations.migration.allennlp import ElmoEmbedder
 
 LAYERS = ("sum", "all", "CNN", "LSTM1", "LSTM2")
@@ -177,7 +177,7 @@ def _save(path: Path, vectors: Iterator[tuple[str, NDArray[np.float32]]], pooled
     if path.suffix == ".npy" and not pooled:
         raise ConfigError(f"{path}: a .npy file holds one vector a protein; add --protein")
     names: Sequence[str] = ()
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         if path.suffix == ".h5":
             with create_hdf5(temporary) as file:
                 for name, array in vectors:
@@ -192,7 +192,7 @@ def _save(path: Path, vectors: Iterator[tuple[str, NDArray[np.float32]]], pooled
             with temporary.open("xb") as output:
                 np.save(output, np.stack(rows))
     if names:
-        with whole_file(path.with_suffix(".json")) as temporary:
+        with atomic_file(path.with_suffix(".json")) as temporary:
             temporary.write_text(json.dumps(names), "utf-8")
 
 

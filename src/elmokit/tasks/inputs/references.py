@@ -13,7 +13,7 @@ import numpy as np
 
 from elmokit.encode.elmo import Elmo
 from elmokit.errors import CheckpointError, ConfigError, DataError
-from elmokit.files import temporary_beside, whole_file
+from elmokit.files import atomic_file, temporary_beside
 from elmokit.model.bilm import Precision
 from elmokit.tasks.inputs.elmo import ElmoLayers
 from elmokit.tasks.inputs.encoders import EncoderLayers, is_encoder
@@ -102,7 +102,7 @@ class StaticVectors:
                 return StaticVectors(path).fingerprint
         # Training saves often, and these files are large: one that lies there is not copied again.
         if not path.is_file() or _stamp(path) != _stamp(self.name):
-            with whole_file(path) as temporary:
+            with atomic_file(path) as temporary:
                 shutil.copy2(self.name, temporary)
         if _stamp(path) != self._stamp and StaticVectors(path).fingerprint != self.fingerprint:
             raise ConfigError(f"{self.name}: the file was changed after it had been read")

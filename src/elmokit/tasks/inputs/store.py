@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.engines.device import to_device
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
 
@@ -106,7 +106,7 @@ class LayerStore:
             delay=2,
             disable=None,
         )
-        with whole_file(path) as temporary, temporary.open("wb") as file:
+        with atomic_file(path) as temporary, temporary.open("wb") as file:
             for layers in stream:  # (L + 1, T, D)
                 file.write(layers.transpose(1, 0, 2).astype(np.float16).tobytes())
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import IO, BinaryIO, TextIO, cast
 
 from elmokit.errors import MissingExtraError
-from elmokit.files import whole_file
+from elmokit.files import atomic_file
 
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
 
@@ -30,7 +30,7 @@ def whole_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a text file to write, packed if its ending says so; it appears whole or not at all."""
     packing = endings(os.fspath(path))[1]
     with (
-        whole_file(path) as temporary,
+        atomic_file(path) as temporary,
         temporary.open("wb") as raw,
         io.TextIOWrapper(_packed(raw, packing), encoding="utf-8", newline="\n") as file,
     ):

@@ -19,7 +19,7 @@ from elmokit.files import temporary_beside
 
 
 @contextmanager
-def whole_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
+def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
     """Give a temporary folder to fill; it becomes `path` when the block ends without an error.
 
     Args:
