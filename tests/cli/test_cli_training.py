@@ -10,7 +10,7 @@ import pytest
 
 import elmokit
 from elmokit.cli import main
-from elmokit.training.trainer import Pretraining
+from elmokit.training.trainer import PretrainTrainer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from small_runs import structured_text
@@ -110,14 +110,14 @@ def test_unknown_preset_is_a_wrong_call(text, tmp_path, capsys):
 @pytest.mark.parametrize("step", [5, 15])
 def test_an_interrupted_run_says_so(text, tmp_path, capsys, monkeypatch, number, step):
     """Before and after the first look at held-out text, from which on there is a model."""
-    take = Pretraining.step
+    take = PretrainTrainer.step
 
-    def stepping(self: Pretraining, done: int) -> object:
+    def stepping(self: PretrainTrainer, done: int) -> object:
         if done == step:
             os.kill(os.getpid(), number)
         return take(self, done)
 
-    monkeypatch.setattr(Pretraining, "step", stepping)
+    monkeypatch.setattr(PretrainTrainer, "step", stepping)
     monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
     model = tmp_path / "model"
     command = ["pretrain", str(text), "-o", str(model), "--preset", "tiny", *SMALLER]

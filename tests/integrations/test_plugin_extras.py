@@ -11,8 +11,8 @@ from elmokit.errors import MissingExtraError
 @pytest.mark.parametrize(
     ("plugin", "library", "extra"),
     [
-        ("sklearn_elmo", "sklearn", "sklearn"),
-        ("spacy_elmo", "spacy", "spacy"),
+        ("sklearn", "sklearn", "sklearn"),
+        ("spacy", "spacy", "spacy"),
         ("spacy_ner", "spacy", "spacy"),
         ("hf", "transformers", "hf"),
     ],

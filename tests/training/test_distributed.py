@@ -17,7 +17,7 @@ from elmokit.corpus.shards import TokenCorpus
 from elmokit.errors import ConfigError
 from elmokit.training.distributed import DistContext
 
-SCRIPT = Path(__file__).parent / "joint_run.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "joint_run.py"
 SECONDS = 150
 
 

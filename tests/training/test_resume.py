@@ -366,7 +366,7 @@ def test_a_folder_with_other_things_is_left_alone(corpus, tmp_path):
 
 # Real processes, really killed
 
-KILLABLE = Path(__file__).parent / "killable_run.py"
+KILLABLE = Path(__file__).parents[1] / "support" / "killable_run.py"
 
 
 def start(folder: Path, pause: float = 0.0) -> subprocess.Popen[str]:

@@ -202,7 +202,7 @@ class Request:
         config = to_dict(self.config)
         for name in ("epochs", "patience"):  # may change: longer, more or less patient
             config["run"].pop(name)
-        config["optimizer"].pop("rate")  # lower, where a run has come to no number
+        config["optimizer"].pop("lr")  # lower, where a run has come to no number
         return {
             "task": self.task.name,
             "elmo": self.elmo_reference.get("fingerprint"),

@@ -15,7 +15,7 @@ from elmokit.tasks.examples import TaggedExample, TextExample
 from elmokit.tasks.heads import get_task
 from elmokit.training.settings import changed
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "tasks" / "data"
 NEW = [("a", "superb", "plot"), ("this", "movie", "was", "awful"), ("the",), ("unseen", "words")]
 FILL = [
     "the",
