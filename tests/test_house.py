@@ -39,7 +39,7 @@ STAGES = (
 )
 """Each may import the ones before it."""
 FOR_ALL = {"config", "errors", "files"}
-FACADE = {"encode/elmo.py": {"lm"}}
+FACADE = {"encode/elmo.py": {"lm"}, "encode/embedding.py": {"word_vectors"}}
 """Methods of `Elmo` that lead to a later stage, imported where they are called."""
 MOST_LINES = 600
 

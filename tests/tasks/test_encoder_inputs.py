@@ -63,7 +63,7 @@ def gpt2(folder: Path) -> None:
 def roberta(folder: Path) -> None:
     backend = byte_tokenizer("<s>", "<pad>", "</s>", "<unk>")
     around = [("<s>", 0), ("</s>", 2)]
-    backend.post_processor = tokenizers.CPUs.TemplateProcessing("<s> $A </s>", None, around)
+    backend.post_processor = tokenizers.processors.TemplateProcessing("<s> $A </s>", None, around)
     config = transformers.RobertaConfig(
         vocab_size=backend.get_vocab_size(),
         intermediate_size=32,
