@@ -1,23 +1,37 @@
-"""Output files appear whole or not at all.
+"""Files: atomic outputs, JSON, and tensors with checksums.
 
-A file is written under a temporary name in the folder of its final place and moved there, by one
-rename, when nothing went wrong. After an error or Ctrl-C the temporary file is removed and a file
-that already stood at the final place is as it was.
+An output is written under a temporary name in the folder of its final path and moved there, by
+one rename, when nothing went wrong. After an error or Ctrl-C the temporary file or folder is
+removed, and what was at the final path before is unchanged; after a kill a hidden ``.part`` may
+be left behind.
+
+Tensors are stored as safetensors with a CRC-32 of each one in the metadata:
+
+    write_tensors(path, {"weight": weight}, {"model": "small"})
+    tensors, metadata = read_tensors(path, "a cache of elmokit")
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
-from collections.abc import Iterator
+import shutil
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from elmokit.errors import DataError
+from elmokit.errors import CheckpointError, DataError, ElmokitError
 
 if TYPE_CHECKING:
     import h5py
+    import torch
+    from torch import Tensor
+
+_MOST_DIGITS = 20
+_CHECKSUMS = "crc32"
 
 
 def temporary_beside(path: Path) -> Path:
@@ -36,33 +50,215 @@ def final_path(path: str | os.PathLike[str]) -> Path:
             f"{path}: this is a device or a pipe, no file, and would be replaced by one. Give the "
             "name of a file."
         )
-    place = Path(os.path.realpath(path))
-    if not place.parent.is_dir():
-        raise DataError(f"{path}: the folder {place.parent} does not exist. Create it first.")
-    if place.is_dir():
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise DataError(f"{path}: the folder {target.parent} does not exist. Create it first.")
+    if target.is_dir():
         raise DataError(f"{path}: this is a folder. Give the name of a file in it.")
-    return place
+    return target
 
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path to write to; it becomes `path` when the block ends without an error."""
-    place = final_path(path)
-    temporary = temporary_beside(place)
+    target = final_path(path)
+    temporary = temporary_beside(target)
     try:
         yield temporary
-        os.replace(temporary, place)
+        os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def atomic_folder(
+    path: str | os.PathLike[str],
+    check: Callable[[Path], None],
+    *,
+    own_files: Collection[str] | None = None,
+) -> Iterator[Path]:
+    """Give a temporary folder to fill; it becomes `path` when the block ends without an error.
+
+    Args:
+        path: The final path: nothing is there, an empty folder, or one that may be replaced.
+        check: Called with a folder that is there and is not empty; raises if it must stay.
+        own_files: Names that belong to the output; files of other names in a folder that is
+            replaced are kept. All of it is replaced when left out.
+
+    Raises:
+        DataError: A file is there, or the folder above does not exist.
+    """
+    target = Path(os.path.realpath(path))
+    _check_replaceable(target, check)
+    temporary = temporary_beside(target)
+    temporary.mkdir()
+    try:
+        yield temporary
+        _check_replaceable(target, check)  # hours may have passed
+        if target.exists():
+            _swap(temporary, target, own_files)
+        else:
+            os.replace(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _check_replaceable(target: Path, check: Callable[[Path], None]) -> None:
+    if not target.parent.is_dir():
+        raise DataError(f"{target}: the folder {target.parent} does not exist. Create it first.")
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise DataError(f"{target}: this is a file. Give the name of a new folder.")
+    if any(target.iterdir()):
+        check(target)
+
+
+def _swap(fresh: Path, target: Path, own_files: Collection[str] | None) -> None:
+    """Put the new folder at its path; the old one is removed only after that."""
+    old = temporary_beside(target).with_suffix(".old")
+    os.replace(target, old)
+    try:
+        os.replace(fresh, target)
+    except BaseException:
+        os.replace(old, target)
+        raise
+    if own_files is not None:
+        for path in old.iterdir():
+            if path.name not in own_files:
+                os.replace(path, target / path.name)
+    shutil.rmtree(old, ignore_errors=True)
+
+
 def create_hdf5(path: Path) -> h5py.File:
-    """A new HDF5 file in which every failed write is heard of."""
+    """A new HDF5 file that reports every failed write."""
     import h5py
 
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
-    # HDF5 would gather small writes and make them when a dataset is closed, where h5py drops
-    # the error of a full disk and then crashes. Unbuffered, the error is raised where it is.
+    # HDF5 would buffer small writes and make them when a dataset is closed, where h5py drops
+    # the error of a full disk and then crashes. Unbuffered, the error is raised where it occurs.
     access.set_sieve_buf_size(0)
     return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fapl=access))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds one object.
+
+    Raises:
+        CheckpointError: It cannot be read, or holds something else.
+    """
+    try:
+        data = json.loads(path.read_bytes(), parse_int=_bounded_int)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not valid JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path}: expected a JSON object, found {type(data).__name__}")
+    return data
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"the number {digits[:_MOST_DIGITS]}... is too large")
+    return int(digits)
+
+
+class TensorFile(NamedTuple):
+    """What a safetensors file holds."""
+
+    tensors: dict[str, Tensor]
+    metadata: dict[str, str]
+
+
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    checksums: bool = True,
+    sync: bool = False,
+) -> None:
+    """Write a safetensors file, atomically.
+
+    Args:
+        path: Where to.
+        tensors: Tensors of any device; they are detached and copied to the CPU.
+        metadata: Texts that go into the header. The library writes several in random order:
+            where files should be equal byte for byte, give none beside the checksums.
+        checksums: Add the tensors' CRC-32 to the metadata, as JSON under ``crc32``.
+        sync: Flush the file to the disk before it appears under its name.
+    """
+    from safetensors.torch import save_file
+
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header = dict(metadata or {})
+    if checksums:
+        header[_CHECKSUMS] = json.dumps({name: _crc32(tensor) for name, tensor in stored.items()})
+    with atomic_file(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        save_file(stored, temporary, metadata=header or None)
+        # The library lets nobody but the owner read; permissions are to be as for any other file.
+        temporary.chmod(mode)
+        if sync:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+def read_tensors(
+    path: Path,
+    what: str = "a readable safetensors file",
+    *,
+    names: Callable[[str], bool] | None = None,
+    dtypes: Collection[torch.dtype] | None = None,
+    checksums: bool = True,
+    copy: bool = True,
+    error: type[ElmokitError] = CheckpointError,
+) -> TensorFile:
+    """Read a safetensors file and its metadata, checked.
+
+    Args:
+        path: The file.
+        what: What it should be, for the message: "PATH: not WHAT (…)".
+        names: Read the tensors whose name it accepts; all when left out.
+        dtypes: Data types that are allowed; any when left out.
+        checksums: Compare each tensor with its CRC-32 in the metadata; one without is damaged.
+        copy: Copy the tensors. Mapped ones change with the file, and their odd alignment rounds
+            some matmuls differently: good only for what is copied elsewhere at once.
+        error: The class of the error.
+
+    Raises:
+        ElmokitError: As `error`: the file is missing, unreadable or damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise error(f"{path} is missing")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors: dict[str, Tensor] = {
+                name: file.get_tensor(name).clone() if copy else file.get_tensor(name)
+                for name in file.keys()  # noqa: SIM118
+                if names is None or names(name)
+            }
+        expected = json.loads(metadata.get(_CHECKSUMS, "{}")) if checksums else {}
+    except (SafetensorError, OSError, ValueError, RecursionError) as problem:
+        raise error(f"{path}: not {what} ({problem})") from None
+    for name, tensor in tensors.items():
+        if dtypes is not None and tensor.dtype not in dtypes:
+            allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+            raise error(f"{path}: the tensor {name} is {tensor.dtype}, not {allowed}")
+        if checksums and (not isinstance(expected, dict) or expected.get(name) != _crc32(tensor)):
+            raise error(f"{path}: the tensor {name} is damaged (its checksum differs)")
+    return TensorFile(tensors, metadata)
+
+
+def _crc32(tensor: Tensor) -> int:
+    import torch
+
+    if not tensor.numel():
+        return 0
+    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)

@@ -253,7 +253,7 @@ def test_tf_tensor_data_has_no_bit_that_may_flip(tmp_path):
 @pytest.mark.parametrize("name", ["bilm-hdf5/word", "bilm-hdf5/one-layer"])
 def test_hdf5_flipped_bits_never_crash_the_process(tmp_path, name):
     folder = copied(GOLDEN / name, tmp_path)
-    script = Path(__file__).with_name("damaged_hdf5.py")
+    script = Path(__file__).parents[1] / "support" / "damaged_hdf5.py"
     done = subprocess.run(
         [sys.executable, script, folder, "5", "200"], capture_output=True, text=True, check=False
     )

@@ -333,7 +333,7 @@ def test_prepare_replaces_a_corpus_only_when_asked(tmp_path: Path) -> None:
     first, second = write(tmp_path, "a.txt", "a"), write(tmp_path, "b.txt", "b")
     (tmp_path / "corpus").mkdir()  # an empty folder is in nobody's way
     prepare(tmp_path, first, settings=LINES)
-    with pytest.raises(DataError, match="a corpus stands there"):
+    with pytest.raises(DataError, match="there is a corpus already"):
         prepare(tmp_path, second, settings=LINES)
     with pytest.raises(DataError, match="not valid UTF-8"):
         prepare(tmp_path, write(tmp_path, "c.txt", b"\xff"), settings=LINES, overwrite=True)
@@ -344,7 +344,7 @@ def test_prepare_replaces_a_corpus_only_when_asked(tmp_path: Path) -> None:
 
 def test_prepare_never_replaces_anything_else(tmp_path: Path) -> None:
     source = write(tmp_path, "a.txt", "a")
-    with pytest.raises(DataError, match="a file stands there"):
+    with pytest.raises(DataError, match="this is a file"):
         prepare_corpus([source], source, workers=1, overwrite=True)
     with pytest.raises(DataError, match="has other files in it"):
         prepare_corpus([source], tmp_path, workers=1, overwrite=True)

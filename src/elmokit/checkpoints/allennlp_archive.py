@@ -16,7 +16,6 @@ from torch import Tensor
 
 from elmokit.checkpoints.bilm_names import expect_option, option_table
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.json_files import read_json
 from elmokit.checkpoints.torch_names import (
     count,
     get,
@@ -27,6 +26,7 @@ from elmokit.checkpoints.torch_names import (
 )
 from elmokit.config import CharacterConfig, MixConfig, ModelConfig, TextConfig
 from elmokit.errors import CheckpointError, ConfigError
+from elmokit.files import read_json
 
 WEIGHTS_FILE = "weights.th"
 _CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from elmokit.checkpoints.bilm_names import Array, BilmTensors, from_bilm, read_softmax, to_bilm
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.json_files import read_json
 from elmokit.errors import CheckpointError
-from elmokit.files import atomic_file, create_hdf5
+from elmokit.files import atomic_file, create_hdf5, read_json
 from elmokit.text.vocab import Vocabulary, read_vocabulary
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from elmokit.checkpoints.bilm_names import expect_option, option_table
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.json_files import read_json
 from elmokit.checkpoints.torch_names import (
     get,
     load_tensors,
@@ -21,6 +20,7 @@ from elmokit.checkpoints.torch_names import (
 )
 from elmokit.config import CharacterConfig, ModelConfig, TextConfig, WordConfig
 from elmokit.errors import CheckpointError, ConfigError
+from elmokit.files import read_json
 from elmokit.text.vocab import Vocabulary
 
 ENCODER_FILE = "encoder.pkl"

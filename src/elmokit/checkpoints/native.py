@@ -21,7 +21,6 @@ import json
 import os
 import secrets
 import shutil
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -32,9 +31,9 @@ from torch import Tensor
 from elmokit import __version__
 from elmokit.checkpoints import int4_rows, int8_rows
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.json_files import read_json
 from elmokit.config import ModelConfig, from_dict, to_dict
 from elmokit.errors import CheckpointError, ConfigError
+from elmokit.files import atomic_folder, read_json, read_tensors, write_tensors
 from elmokit.text.vocab import Vocabulary, split_lines
 
 FORMAT = "elmokit"
@@ -80,7 +79,8 @@ def read(folder: Path) -> Checkpoint:
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from None
     packed = version != FORMAT_VERSIONS["float32"]
-    weights = _read_tensors(folder / WEIGHTS_FILE, packed)
+    dtypes = (torch.float32, *CODES) if packed else (torch.float32,)
+    weights: Mapping[str, Tensor] = read_tensors(folder / WEIGHTS_FILE, dtypes=dtypes).tensors
     if packed:
         weights = _unpack(folder / WEIGHTS_FILE, weights, config.lstm.width)
     check_sizes(path, config, sum(tensor.numel() for tensor in weights.values()))
@@ -121,16 +121,16 @@ def write(checkpoint: Checkpoint, folder: Path, storage: Storage = "float32") ->
     if storage not in get_args(Storage):
         raise ConfigError(f"storage={storage!r}: use {' or '.join(map(repr, get_args(Storage)))}")
     folder = folder.resolve()
-    if folder.exists() and not (folder.is_dir() and (is_native(folder) or _is_empty(folder))):
-        raise CheckpointError(f"{folder} exists and is no elmokit model; choose another place")
+    if folder.is_file():
+        _check_ours(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
-    fresh.mkdir()
-    try:
+    with atomic_folder(folder, _check_ours, own_files=FILES) as fresh:
         _write_files(checkpoint, fresh, storage)
-        _swap(fresh, folder)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _check_ours(folder: Path) -> None:
+    if not is_native(folder):
+        raise CheckpointError(f"{folder} exists and is no elmokit model; choose another path")
 
 
 def update(checkpoint: Checkpoint, folder: Path) -> None:
@@ -151,8 +151,6 @@ def update(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def _write_files(checkpoint: Checkpoint, folder: Path, storage: Storage) -> None:
-    from safetensors.torch import save_file
-
     config = {
         "format": FORMAT,
         "format_version": FORMAT_VERSIONS[storage],
@@ -161,14 +159,10 @@ def _write_files(checkpoint: Checkpoint, folder: Path, storage: Storage) -> None
     }
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
-    tensors = {name: tensor.contiguous() for name, tensor in checkpoint.weights.items()}
+    tensors = checkpoint.weights
     if storage != "float32":
         tensors = _pack(tensors, storage)
-    checks = json.dumps({name: _crc(tensor) for name, tensor in tensors.items()})
-    # One entry alone: the library writes several in a random order, and files should be equal.
-    save_file(tensors, folder / WEIGHTS_FILE, metadata={"crc32": checks})
-    # The library lets nobody but the owner read; whoever may read the config may read the rest.
-    (folder / WEIGHTS_FILE).chmod((folder / CONFIG_FILE).stat().st_mode)
+    write_tensors(folder / WEIGHTS_FILE, tensors)
     if checkpoint.vocabulary is not None:
         _write_lines(folder / VOCABULARY_FILE, checkpoint.vocabulary.words)
     if checkpoint.symbols is not None:
@@ -182,28 +176,6 @@ def _write_lines(path: Path, words: Sequence[str]) -> None:
         if "\n" in word:
             raise CheckpointError(f"{path.name} holds one word a line and cannot hold {word!r}")
     path.write_bytes("".join(f"{word}\n" for word in words).encode("utf-8"))
-
-
-def _swap(fresh: Path, folder: Path) -> None:
-    """Put the new folder in place; the old one goes only after that."""
-    if not folder.exists():
-        os.replace(fresh, folder)
-        return
-    old = fresh.with_suffix(".old")
-    os.replace(folder, old)
-    try:
-        os.replace(fresh, folder)
-    except BaseException:
-        os.replace(old, folder)
-        raise
-    for path in old.iterdir():
-        if path.name not in FILES:
-            os.replace(path, folder / path.name)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _is_empty(folder: Path) -> bool:
-    return not any(folder.iterdir())
 
 
 def check_sizes(path: Path, config: ModelConfig, stored: int) -> None:
@@ -235,32 +207,6 @@ def _read_lines(path: Path) -> list[str]:
         return split_lines(path.read_bytes(), str(path))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _crc(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.numpy().data)
-
-
-def _read_tensors(path: Path, packed: bool) -> Mapping[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing")
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            # Copies: what is mapped would change with the file, and its odd alignment rounds
-            # some products differently.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        checks = json.loads(metadata.get("crc32", "{}"))
-    except (SafetensorError, OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file ({error})") from None
-    for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32 and not (packed and tensor.dtype in CODES):
-            raise CheckpointError(f"{path}: the tensor {name} is {tensor.dtype}, not float32")
-        if not isinstance(checks, dict) or checks.get(name) != _crc(tensor):
-            raise CheckpointError(f"{path}: the tensor {name} is damaged (its checksum differs)")
-    return tensors
 
 
 def _pack(tensors: Mapping[str, Tensor], storage: Storage) -> dict[str, Tensor]:

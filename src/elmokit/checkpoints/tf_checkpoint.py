@@ -15,10 +15,10 @@ from torch import Tensor
 from elmokit.checkpoints.bilm_hdf5 import find_vocabulary
 from elmokit.checkpoints.bilm_names import BilmTensors, from_bilm
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.json_files import read_json
 from elmokit.checkpoints.tf_bundle import TensorBundle
 from elmokit.config import MixConfig
 from elmokit.errors import CheckpointError
+from elmokit.files import read_json
 from elmokit.text.vocab import Vocabulary, read_vocabulary
 
 # The modules on TF-Hub are the original English model, and nothing in the folder says so.

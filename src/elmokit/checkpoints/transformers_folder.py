@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.json_files import read_json
 from elmokit.checkpoints.native import CONFIG_FILE, SYMBOLS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 from elmokit.checkpoints.native import check_sizes as check_stored
 from elmokit.config import ModelConfig, from_dict
 from elmokit.errors import CheckpointError, ConfigError
+from elmokit.files import read_json, read_tensors
 from elmokit.text.vocab import Vocabulary, split_lines
 
 MODEL_TYPE = "elmokit"
@@ -39,7 +37,10 @@ def read(folder: Path) -> Checkpoint:
         config = from_dict(ModelConfig, read_json(path).get("bilm") or {}, "bilm")
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    weights = _read_tensors(folder / WEIGHTS_FILE)
+    stored = read_tensors(
+        folder / WEIGHTS_FILE, names=lambda name: name.startswith(_PREFIXES), checksums=False
+    )
+    weights = {_without_prefix(name): tensor for name, tensor in stored.tensors.items()}
     check_stored(path, config, sum(tensor.numel() for tensor in weights.values()))
     words = _read_lines(folder / VOCABULARY_FILE)
     symbols = _read_lines(folder / SYMBOLS_FILE)
@@ -57,18 +58,6 @@ def _read_lines(path: Path) -> list[str] | None:
     return split_lines(path.read_bytes(), str(path)) if path.is_file() else None
 
 
-def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing")
-    tensors: dict[str, torch.Tensor] = {}
-    try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118
-                for prefix in _PREFIXES:
-                    if name.startswith(prefix):
-                        tensors[name.removeprefix(prefix)] = file.get_tensor(name).clone()
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file ({error})") from None
-    return tensors
+def _without_prefix(name: str) -> str:
+    prefix = next(prefix for prefix in _PREFIXES if name.startswith(prefix))
+    return name.removeprefix(prefix)

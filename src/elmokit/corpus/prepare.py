@@ -33,15 +33,15 @@ from typing import Literal
 import numpy as np
 
 from elmokit.config import to_dict
-from elmokit.corpus.atomic_folder import atomic_folder
 from elmokit.corpus.cleaning import CleaningConfig, token_cleaner
 from elmokit.corpus.documents import End, Part, read_documents, source_label
 from elmokit.corpus.draft import ChunkTokens, Draft
 from elmokit.corpus.shard_writer import write_description
-from elmokit.corpus.shards import SplitCounts
+from elmokit.corpus.shards import DESCRIPTION, SplitCounts
 from elmokit.corpus.wikipedia import WikiPage
 from elmokit.corpus.workers import default_workers, ordered_map
 from elmokit.errors import ConfigError, DataError
+from elmokit.files import atomic_folder
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokens import get_tokenizer
 
@@ -138,7 +138,7 @@ def prepare_corpus(
         )
         for name in names
     ]
-    with atomic_folder(folder, overwrite=overwrite) as place:
+    with atomic_folder(folder, functools.partial(_check_free, overwrite=overwrite)) as place:
         with Draft(place) as draft:
             chunks = _chunks((item for stream in streams for item in stream), settings.heldout)
             for chunk, tokens in ordered_map(_ChunkTokenizer(settings), chunks, workers):
@@ -167,6 +167,17 @@ def prepare_corpus(
             stacklevel=2,
         )
     return CorpusSummary(Path(folder), counts["train"], counts["heldout"], len(draft.words))
+
+
+def _check_free(folder: Path, *, overwrite: bool) -> None:
+    """Refuse to replace what is no corpus, or a corpus unless that is allowed."""
+    if not (folder / DESCRIPTION).is_file():
+        raise DataError(f"{folder}: the folder has other files in it. Give a new folder.")
+    if not overwrite:
+        raise DataError(
+            f"{folder}: there is a corpus already. Give a new folder, or allow it to be replaced "
+            "(--overwrite)."
+        )
 
 
 @dataclass

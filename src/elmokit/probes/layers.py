@@ -15,10 +15,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from elmokit.checkpoints.json_files import read_json
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
 from elmokit.errors import CheckpointError, ConfigError, DataError
+from elmokit.files import read_json
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.probes.report import Cost, Report, Stopwatch
 from elmokit.tasks.predictor import FACTS_FILE, WEIGHTS_FILE, Predictor

@@ -25,11 +25,10 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit import __version__
-from elmokit.checkpoints.json_files import read_json
 from elmokit.config import from_dict, to_dict
 from elmokit.engines.device import check_device
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.files import atomic_file
+from elmokit.files import atomic_file, read_json
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.embedder import Embedder
 from elmokit.tasks.heads import get_task

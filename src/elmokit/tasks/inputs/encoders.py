@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.checkpoints import native, transformers_folder
-from elmokit.checkpoints.json_files import read_json
 from elmokit.errors import CheckpointError, MissingExtraError
+from elmokit.files import read_json
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
 from elmokit.text.batching import cut_batches, run_in_batches
