@@ -62,7 +62,7 @@ def test_a_worker_that_does_not_see_what_others_see_says_so(tmp_path, monkeypatc
     gone = job_in(tmp_path / "out", model=str(tmp_path / "gone"))
     assert re.search(r"on the machine .*gone: no such file", problem(gone))
     from elmokit import load
-    from elmokit.tasks.inputs.elmo import fingerprint
+    from elmokit.checkpoints.fingerprint import fingerprint
 
     good = job_in(tmp_path / "out", fingerprint=fingerprint(load("test-tiny")))
     assert "does not see it" in problem(good, path=str(tmp_path / "nowhere.txt"))

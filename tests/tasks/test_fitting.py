@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from small_tasks import DATA, majority, sentences, settings, texts
 
 import elmokit
+from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.examples import TaggedExample, TextExample
 from elmokit.tasks.fitting import task_settings
-from elmokit.tasks.inputs.elmo import fingerprint
 from elmokit.tasks.readers import read_examples
 from elmokit.tasks.report import label_table
 from elmokit.tasks.tag_schemes import illegal_place

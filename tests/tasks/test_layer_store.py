@@ -13,9 +13,10 @@ import torch
 from small_tasks import settings, texts
 
 import elmokit
+from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.tasks.embedder import Embedder
-from elmokit.tasks.inputs.elmo import ElmoLayers, fingerprint
+from elmokit.tasks.inputs.elmo import ElmoLayers
 from elmokit.tasks.inputs.store import LayerStore
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "allennlp"

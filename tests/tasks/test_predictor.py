@@ -12,9 +12,9 @@ import torch
 from small_tasks import NEW, change, scores, sentences, settings, texts
 
 import elmokit
+from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.tasks.examples import TextExample
-from elmokit.tasks.inputs.elmo import fingerprint
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

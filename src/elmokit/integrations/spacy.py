@@ -13,13 +13,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.encode.elmo import BATCH_TOKENS, Elmo
 from elmokit.encode.loading import load
 from elmokit.errors import CheckpointError, DataError, MissingExtraError
 from elmokit.files import atomic_file, read_json
 from elmokit.integrations.packed_folders import pack_folder, packing_folder, unpacked_folder
 from elmokit.integrations.shared_models import shared_model
-from elmokit.tasks.inputs.elmo import fingerprint
 
 try:
     import srsly

@@ -167,7 +167,7 @@ def _examine(
 ) -> dict[str, Any]:
     """What identifies a model; what it cannot do is found out here."""
     import elmokit
-    from elmokit.tasks.inputs.elmo import fingerprint
+    from elmokit.checkpoints.fingerprint import fingerprint
 
     elmo = elmokit.load(model, tokenizer=tokenizer, precision=precision)
     elmo.tokenize("")

@@ -164,7 +164,7 @@ class Encoder:
         import torch
 
         import elmokit
-        from elmokit.tasks.inputs.elmo import fingerprint
+        from elmokit.checkpoints.fingerprint import fingerprint
 
         job, host = self._job, socket.gethostname()
         try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.checkpoints import hub, native
+from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.checkpoints.sources import embedded_models
-from elmokit.config import ModelConfig, from_dict, to_dict
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.embedding import flat_layers
 from elmokit.encode.loading import load
@@ -143,26 +141,3 @@ class ElmoLayers(LayerModel):
 def _on_disk(source: str) -> bool:
     """Whether there is such a file or folder, or a TensorFlow checkpoint of that prefix."""
     return bool(source) and (Path(source).exists() or Path(f"{source}.index").is_file())
-
-
-def fingerprint(elmo: Elmo) -> str:
-    """A hash of what decides a model's vectors; softmax, stored mixes and tokeniser do not."""
-    checkpoint = elmo.checkpoint().without_softmax()
-    sizes = to_dict(replace(checkpoint.config, mix=None))
-    sizes = to_dict(from_dict(ModelConfig, sizes))  # a clip of 3 in one format is 3.0 in another
-    sizes["text"].pop("tokenizer")
-    if elmo.bilm.precision != "float32":
-        sizes["precision"] = elmo.bilm.precision
-    digest = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
-    if checkpoint.config.words is not None and checkpoint.vocabulary is not None:
-        digest.update("\n".join(checkpoint.vocabulary.words).encode("utf-8", "surrogatepass"))
-    digest.update("\n".join(checkpoint.symbols or ()).encode("utf-8", "surrogatepass"))
-    for name, tensor in sorted(checkpoint.weights.items()):
-        if not name.startswith("mixes."):
-            digest.update(name.encode())
-            digest.update(tensor.contiguous().numpy().data)
-    words, vectors = elmo.token_vectors
-    if words:
-        digest.update("\n".join(words).encode("utf-8", "surrogatepass"))
-        digest.update(vectors.cpu().contiguous().numpy().data)
-    return digest.hexdigest()
