@@ -18,7 +18,8 @@ from machine import report
 
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.display import read_log
-from elmokit.training.pretrain import LOG_FILE, RUN_FOLDER, pretrain
+from elmokit.training.pretrain import pretrain
+from elmokit.training.run_folder import LOG_FILE, RUN_FOLDER
 from elmokit.training.settings import settings_for
 
 

@@ -137,7 +137,7 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
         import json
 
         from elmokit.training.display import read_log
-        from elmokit.training.pretrain import LOG_FILE, RUN_FOLDER
+        from elmokit.training.run_folder import LOG_FILE, RUN_FOLDER
 
         looks = [e for e in read_log(output / RUN_FOLDER / LOG_FILE) if e["kind"] == "heldout"]
         best = min(looks, key=lambda entry: float(entry["score"]))

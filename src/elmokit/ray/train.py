@@ -21,7 +21,8 @@ from elmokit.corpus.documents import HUGGING_FACE
 from elmokit.corpus.prepare import CorpusConfig
 from elmokit.errors import ConfigError, ElmokitError, MissingExtraError
 from elmokit.training.distributed import PATIENCE, PeerError
-from elmokit.training.pretrain import LOG_FILE, RUN_FOLDER, enter_output, pretrain
+from elmokit.training.pretrain import SETTINGS_FILE, pretrain, run_description
+from elmokit.training.run_folder import RunFolder
 from elmokit.training.settings import PretrainConfig
 
 RAY_FOLDER = "ray"
@@ -83,7 +84,8 @@ def pretrain_with_ray(
         use_gpu = _check_places(ray, workers, use_gpu, address)
         # This process takes the folder, so that the others come back to a run that is theirs
         # whenever Ray starts them anew.
-        leave = enter_output(output, config, resume)
+        folder = RunFolder(output, SETTINGS_FILE)
+        folder.enter(run_description(config), resume=resume)
         trainer = ray.train.torch.TorchTrainer(
             _work,
             train_loop_config={
@@ -96,7 +98,7 @@ def pretrain_with_ray(
             scaling_config=ray.train.ScalingConfig(num_workers=workers, use_gpu=use_gpu),
             run_config=ray.train.RunConfig(
                 name=RAY_FOLDER,
-                storage_path=str(output / RUN_FOLDER),
+                storage_path=str(folder.training),
                 failure_config=ray.train.FailureConfig(max_failures=restarts),
                 worker_runtime_env={"env_vars": _ENVIRONMENT},
             ),
@@ -104,9 +106,8 @@ def pretrain_with_ray(
         try:
             _fit(ray, trainer)
         except ElmokitError as error:
-            started = (output / RUN_FOLDER / LOG_FILE).exists()
-            if not started and not isinstance(error, PeerError):
-                leave()
+            if not folder.log.exists() and not isinstance(error, PeerError):
+                folder.leave()
             raise
     return output
 

@@ -30,13 +30,13 @@ from elmokit.training.distributed import DistContext, init_distributed
 from elmokit.training.loop import Outcome, train
 from elmokit.training.pretrain import (
     CORPUS_FOLDER,
-    LOG_FILE,
-    RUN_FOLDER,
+    SETTINGS_FILE,
     finish,
     loop_config,
     open_corpus,
-    starting,
+    run_description,
 )
+from elmokit.training.run_folder import LOG_FILE, RunFolder
 from elmokit.training.settings import (
     DataConfig,
     LossConfig,
@@ -121,8 +121,6 @@ def adapt(
         # Its words stand in clusters, of which no sample can be drawn.
         config = replace(config, loss=replace(config.loss, kind="full"))
     texts = corpus if isinstance(corpus, list) else [corpus]
-    folder = Path(config.output)
-    run = folder / RUN_FOLDER
     settings = PretrainConfig(
         corpus=tuple(map(str, texts)),
         output=config.output,
@@ -132,9 +130,10 @@ def adapt(
         optimizer=config.optimizer,
         run=config.run,
     )
+    folder, description = RunFolder(config.output, SETTINGS_FILE), run_description(settings)
     with init_distributed(device) as context:
-        with starting(folder, settings, context, resume):
-            text = open_corpus(settings, run / CORPUS_FOLDER, context, preparation)
+        with folder.starting(description, resume=resume, context=context):
+            text = open_corpus(settings, folder.training / CORPUS_FOLDER, context, preparation)
             _check_tokenizer(elmo, text)
             bilm, vocabulary, is_new = _with_softmax(elmo, text, config)
             bilm = bilm.to(context.device)
@@ -142,18 +141,18 @@ def adapt(
         if is_new:
             _train(
                 bilm, text, _softmax_alone(settings, config), vocabulary, symbols, context,
-                run / SOFTMAX_FOLDER, folder=folder, resume=resume, frozen=True,
+                folder.training / SOFTMAX_FOLDER, folder=folder.output, resume=resume, frozen=True,
             )  # fmt: skip
         now = Elmo(_checkpoint(elmo, bilm, vocabulary), device=context.device)
         before = heldout_perplexity(now, text, None, carry=config.data.carry)
         outcome, display = _train(
-            bilm, text, settings, vocabulary, symbols, context, run,
-            folder=folder, resume=resume, frozen=False,
+            bilm, text, settings, vocabulary, symbols, context, folder.training,
+            folder=folder.output, resume=resume, frozen=False,
         )  # fmt: skip
         if context.is_main:
             finish(folder, settings, text, outcome, context, display, data_licence, before)
         context.barrier()
-    adapted = load(folder, device=context.device)
+    adapted = load(folder.output, device=context.device)
     after = heldout_perplexity(adapted, text, None, carry=config.data.carry)
     return Adapted(adapted, before, after)
 

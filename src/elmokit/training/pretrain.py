@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,21 +17,19 @@ from elmokit.corpus.shards import DESCRIPTION, TokenCorpus
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import atomic_file, temporary_beside
+from elmokit.files import temporary_beside
 from elmokit.lm.perplexity import Perplexity
 from elmokit.model.init import random_model
 from elmokit.training.card import draw_curves, model_card
 from elmokit.training.display import Display
-from elmokit.training.distributed import DistContext, PeerError, init_distributed
+from elmokit.training.distributed import DistContext, init_distributed
 from elmokit.training.loop import LoopConfig, Outcome, train
 from elmokit.training.model_sizes import model_config, unicode_symbols
+from elmokit.training.run_folder import RunDescription, RunFolder
 from elmokit.training.settings import PretrainConfig
 from elmokit.training.trainer import PretrainTrainer, heldout_perplexity
 
-RUN_FOLDER = "training"
-"""Inside the model folder: settings, log, snapshots, the prepared corpus, curves."""
 SETTINGS_FILE = "settings.toml"
-LOG_FILE = "log.jsonl"
 CORPUS_FOLDER = "corpus"
 CURVES_FILE = "curves.png"
 
@@ -65,31 +62,28 @@ def pretrain(
         KeyboardInterrupt: The run was interrupted. Its snapshot is in the output folder, and so is
             its best model if it has looked at held-out text.
     """
-    if not config.corpus or not config.output:
-        raise ConfigError("PretrainConfig: corpus and output must be given")
-    folder = Path(config.output)
-    run = folder / RUN_FOLDER
+    folder, description = RunFolder(config.output, SETTINGS_FILE), run_description(config)
     with init_distributed(device) as context:
-        with starting(folder, config, context, resume):
-            corpus = open_corpus(config, run / CORPUS_FOLDER, context, preparation)
+        with folder.starting(description, resume=resume, context=context):
+            corpus = open_corpus(config, folder.training / CORPUS_FOLDER, context, preparation)
             sizes = model_config(config, corpus)
             symbols: tuple[str, ...] | None = None
             if sizes.characters is not None and sizes.characters.alphabet == "unicode":
                 symbols = unicode_symbols(corpus, sizes)
             bilm = random_model(sizes, config.run.seed).to(context.device)
             work = PretrainTrainer(
-                bilm, corpus, config, context=context, folder=folder, symbols=symbols
+                bilm, corpus, config, context=context, folder=folder.output, symbols=symbols
             )
             display = Display(
-                run / LOG_FILE,
+                folder.log,
                 visible=context.is_main,
-                tensorboard=run / "tensorboard" if tensorboard else None,
+                tensorboard=folder.training / "tensorboard" if tensorboard else None,
             )
             describe_run(display, work, corpus, context)
         outcome = train(
             work,
             loop_config(config),
-            folder=run,
+            folder=folder.training,
             context=context,
             display=display,
             resume=resume,
@@ -100,7 +94,7 @@ def pretrain(
         context.barrier()
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt
-    return load(folder)
+    return load(folder.output)
 
 
 def loop_config(config: PretrainConfig) -> LoopConfig:
@@ -199,7 +193,7 @@ def describe_run(
 
 
 def finish(
-    folder: Path,
+    folder: RunFolder,
     config: PretrainConfig,
     corpus: TokenCorpus,
     outcome: Outcome,
@@ -209,13 +203,13 @@ def finish(
     before: Perplexity | None = None,
 ) -> None:
     """Judge the best model on all of the held-out text, write its card and the curves."""
-    if not native.is_native(folder):
+    if not native.is_native(folder.output):
         display.note(
             f"{outcome.reason} at step {outcome.step:,}, before the first look at held-out text; "
             "go on with --resume"
         )
         return
-    best = load(folder, device=context.device)
+    best = load(folder.output, device=context.device)
     measured = heldout_perplexity(best, corpus, None, carry=config.data.carry)
     card = model_card(
         best,
@@ -224,96 +218,37 @@ def finish(
         outcome,
         measured,
         context,
-        title=folder.name,
+        title=folder.output.name,
         data_licence=data_licence,
         before=before,
     )
-    native.update(replace(best.checkpoint(), card=card), folder)
-    drawn = draw_curves(folder / RUN_FOLDER / LOG_FILE, folder / RUN_FOLDER / CURVES_FILE)
+    native.update(replace(best.checkpoint(), card=card), folder.output)
+    curves = folder.training / CURVES_FILE
+    drawn = draw_curves(folder.log, curves)
     display.note(str(measured))
-    display.note(
-        f"{outcome.reason}: {folder}"
-        + (f", curves in {folder / RUN_FOLDER / CURVES_FILE}" if drawn else "")
-    )
+    display.note(f"{outcome.reason}: {folder.output}" + (f", curves in {curves}" if drawn else ""))
 
 
-@contextmanager
-def starting(
-    folder: Path, config: PretrainConfig, context: DistContext, resume: bool
-) -> Iterator[None]:
-    """In the output folder, which is left as it was if the block, and so the run, fails."""
-    leave = enter_output(folder, config, resume) if context.is_main else None
-    context.barrier()
-    try:
-        yield
-    except PeerError:  # this process has found no fault, and its work can still be used
-        raise
-    except Exception:
-        if leave is not None:
-            leave()
-        raise
+def run_description(config: PretrainConfig) -> RunDescription:
+    """What a pretraining run is: it may be resumed with more steps or another learning rate.
 
-
-def enter_output(folder: Path, config: PretrainConfig, resume: bool) -> Callable[[], None]:
-    """Take possession of the output folder, or come back to it.
-
-    Returns:
-        What leaves the folder as it was, for a run that could not start.
+    Raises:
+        ConfigError: The settings do not say from where to where, or the text is standard input.
     """
+    if not config.corpus or not config.output:
+        raise ConfigError("PretrainConfig: corpus and output must be given")
     if "-" in config.corpus:
         raise ConfigError(
             "-: text that a run may read again cannot come from standard input; write it to a "
             "file, or prepare it first (elmokit corpus prepare -)"
         )
-    run = folder / RUN_FOLDER
-    stored = run / SETTINGS_FILE
-    if stored.is_file() and not resume:
-        raise ConfigError(
-            f"{folder}: a run is there already; go on with --resume or choose another folder"
-        )
-    if not stored.is_file() and folder.exists() and any(path != run for path in folder.iterdir()):
-        raise ConfigError(f"{folder} exists and holds no run; choose another folder")
-    earlier: str | None = None
-    if stored.is_file():
-        earlier = stored.read_text(encoding="utf-8")
-        _check_same(loads_toml(PretrainConfig, earlier, str(stored)), config, stored)
-    made = next((path for path in (folder, run) if not path.exists()), None)
-    before = set(run.iterdir()) if made is None else set()
-    run.mkdir(parents=True, exist_ok=True)
-    for left in (*folder.glob(".*.part"), *run.glob(".*.part")):  # half-written when it was killed
-        _remove(left)
-    _store(stored, dumps_toml(config))
-
-    def leave() -> None:
-        if earlier is not None:
-            _store(stored, earlier)
-        elif made is not None:
-            _remove(made)
-        else:
-            for new in set(run.iterdir()) - before:
-                _remove(new)
-
-    return leave
-
-
-def _store(path: Path, text: str) -> None:
-    with atomic_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _check_same(earlier: PretrainConfig, now: PretrainConfig, stored: Path) -> None:
-    """A run can go on longer, slower, or be watched in another way, but not become another one."""
-    before, after = _fixed_settings(earlier), _fixed_settings(now)
-    for name, value in after.items():
-        if before[name] != value:
-            raise ConfigError(
-                f"{stored}: the run was started with other settings ({name}); resume it with the "
-                "same ones, or start anew in another folder"
-            )
+    fixed = _fixed_settings(config)
+    return RunDescription(
+        dumps_toml(config),
+        fixed,
+        lambda text, where: _fixed_settings(loads_toml(PretrainConfig, text, where)),
+        {name: f"other settings ({name})" for name in fixed},
+    )
 
 
 def _fixed_settings(config: PretrainConfig) -> dict[str, object]:

@@ -1,0 +1,175 @@
+"""`RunFolder`: the output folder of a training run.
+
+    OUTPUT/             the model or predictor, written whenever it is the best so far
+    OUTPUT/training/    what the run is (settings.toml or run.json), log.jsonl, snapshots, ...
+
+Pretraining, adaptation and tasks use one `RunFolder` each:
+
+    folder = RunFolder(config.output, "settings.toml")
+    with folder.starting(description, resume=resume, context=context):
+        ...                         # whatever fails here leaves the folder as it was
+    train(trainer, ..., folder=folder.training, ...)
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elmokit.errors import ConfigError
+from elmokit.files import atomic_file
+
+if TYPE_CHECKING:
+    import os
+
+    from elmokit.training.distributed import DistContext
+
+RUN_FOLDER = "training"
+"""Inside the output folder: everything of the run that is not its result."""
+LOG_FILE = "log.jsonl"
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """What a run is, as it is stored and as it is compared with a stored one."""
+
+    text: str
+    """The content of the stored file."""
+    fixed: Mapping[str, object]
+    """The settings and data that cannot change when the run is resumed."""
+    read: Callable[[str, str], Mapping[str, object]]
+    """Gives `fixed` of a stored text; the second argument is its path, for error messages. It has
+    to accept what earlier versions wrote (`config.from_dict` does)."""
+    labels: Mapping[str, str]
+    """What errors call an entry of `fixed` that differs: ``{"train": "other training data"}``."""
+
+
+class RunFolder:
+    """The output folder of one run: entering it, comparing settings, undoing a failed start.
+
+    No lock is taken: two runs in one folder at a time are the user's mistake.
+
+    Args:
+        output: The output folder, which need not exist.
+        name: The file inside ``training`` that says what the run is.
+    """
+
+    def __init__(self, output: str | os.PathLike[str], name: str) -> None:
+        self.output = Path(output)
+        self.training = self.output / RUN_FOLDER
+        self.log = self.training / LOG_FILE
+        self.stored = self.training / name
+        self._undo: Callable[[], None] | None = None
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether a run was started here."""
+        return self.stored.is_file()
+
+    def enter(self, run: RunDescription, *, resume: bool) -> None:
+        """Start a run here, or come back to one; remove what a kill left half-written.
+
+        Args:
+            run: What the run is; stored.
+            resume: Whether a run that is here is continued. Without one, a new run starts.
+
+        Raises:
+            ConfigError: A run is here and `resume` is false, the run that is here is another one,
+                or the folder holds something else. Nothing has changed then.
+        """
+        output, training = self.output, self.training
+        if self.holds_run and not resume:
+            raise ConfigError(
+                f"{output}: a run is there already; continue it with --resume or choose another "
+                "folder"
+            )
+        if not self.holds_run and not self._is_free():
+            raise ConfigError(f"{output} exists and holds no run; choose another folder")
+        earlier: str | None = None
+        if self.holds_run:
+            earlier = self.stored.read_text(encoding="utf-8")
+            self._compare(run, earlier)
+        made = next((path for path in (output, training) if not path.exists()), None)
+        before = set(training.iterdir()) if made is None else set()
+        training.mkdir(parents=True, exist_ok=True)
+        for partial in (*output.glob(".*.part"), *training.rglob(".*.part")):
+            _remove(partial)
+        self._store(run.text)
+
+        def undo() -> None:
+            if earlier is not None:
+                self._store(earlier)
+            elif made is not None:
+                _remove(made)
+            else:
+                for new in set(training.iterdir()) - before:
+                    _remove(new)
+
+        self._undo = undo
+
+    def leave(self) -> None:
+        """Undo `enter`: for a run that could not start."""
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    @contextmanager
+    def starting(
+        self, run: RunDescription, *, resume: bool, context: DistContext
+    ) -> Iterator[None]:
+        """Enter the folder in the main process; leave it again if the block fails.
+
+        Args:
+            run: See `enter`.
+            resume: See `enter`.
+            context: The processes of the run; all of them call this.
+        """
+        from elmokit.training.distributed import PeerError
+
+        if context.is_main:
+            self.enter(run, resume=resume)
+        context.barrier()
+        try:
+            yield
+        except PeerError:  # another process failed; what this one has done can still be used
+            raise
+        except Exception:
+            self.leave()
+            raise
+
+    def check_same(self, run: RunDescription) -> None:
+        """Complain unless the run that is stored here is this one.
+
+        Raises:
+            ConfigError: It is another one, or there is none.
+        """
+        if not self.holds_run:
+            raise ConfigError(f"{self.output} exists and holds no run; choose another folder")
+        self._compare(run, self.stored.read_text(encoding="utf-8"))
+
+    def _is_free(self) -> bool:
+        """Whether the folder is not there, or has nothing that is not a run's."""
+        if not self.output.exists():
+            return True
+        return self.output.is_dir() and all(p == self.training for p in self.output.iterdir())
+
+    def _compare(self, run: RunDescription, stored: str) -> None:
+        before = run.read(stored, str(self.stored))
+        for name, value in run.fixed.items():
+            if before.get(name) != value:
+                raise ConfigError(
+                    f"{self.stored}: the run was started with {run.labels[name]}; resume it with "
+                    "the same, or start a new one in another folder"
+                )
+
+    def _store(self, text: str) -> None:
+        with atomic_file(self.stored) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
