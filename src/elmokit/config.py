@@ -33,16 +33,28 @@ MAX_SIZE = 1 << 31
 """No single size may reach this; a larger one is a damaged file, not a model."""
 
 
-def _check(condition: bool, owner: object, name: str, problem: str) -> None:
+def check(condition: bool, owner: object, name: str, problem: str) -> None:
+    """Raise a `ConfigError` that names a setting and its value, unless the condition holds."""
     if not condition:
-        value = getattr(owner, name)
-        raise ConfigError(f"{type(owner).__name__}.{name} = {value!r}: {problem}")
+        raise ConfigError(f"{type(owner).__name__}.{name} = {getattr(owner, name)!r}: {problem}")
+
+
+def check_positive(owner: object, *names: str) -> None:
+    """Raise a `ConfigError` unless these settings are above zero."""
+    for name in names:
+        check(getattr(owner, name) > 0, owner, name, "give a positive number")
+
+
+def check_not_negative(owner: object, *names: str) -> None:
+    """Raise a `ConfigError` if one of these settings is below zero."""
+    for name in names:
+        check(getattr(owner, name) >= 0, owner, name, "give zero or a positive number")
 
 
 def _check_size(owner: object, name: str, least: int = 1) -> None:
     value = getattr(owner, name)
     whole = isinstance(value, int) and not isinstance(value, bool)
-    _check(
+    check(
         whole and least <= value < MAX_SIZE,
         owner,
         name,
@@ -53,7 +65,7 @@ def _check_size(owner: object, name: str, least: int = 1) -> None:
 def _check_clip(owner: object, name: str) -> None:
     value = getattr(owner, name)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    _check(
+    check(
         value is None or (number and math.isfinite(value) and value > 0),
         owner,
         name,
@@ -77,7 +89,7 @@ class TextConfig:
     def __post_init__(self) -> None:
         for name in ("tokenizer", "begin", "end", "unknown"):
             value = getattr(self, name)
-            _check(isinstance(value, str) and value != "", self, name, "give a name")
+            check(isinstance(value, str) and value != "", self, name, "give a name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,24 +115,24 @@ class CharacterConfig:
     ELMoForManyLangs trained all its models."""
 
     def __post_init__(self) -> None:
-        _check(self.alphabet in ("bytes", "unicode"), self, "alphabet", "use bytes or unicode")
-        _check(self.activation in ("relu", "tanh"), self, "activation", "use relu or tanh")
+        check(self.alphabet in ("bytes", "unicode"), self, "alphabet", "use bytes or unicode")
+        check(self.activation in ("relu", "tanh"), self, "activation", "use relu or tanh")
         _check_size(self, "rows", 6)
         _check_size(self, "dim")
         _check_size(self, "max_characters", 3)
         _check_size(self, "highways", 0)
-        _check(
+        check(
             self.alphabet != "bytes" or self.rows == BYTE_ROWS,
             self,
             "rows",
             f"the byte alphabet has {BYTE_ROWS} rows",
         )
-        _check(isinstance(self.swapped_markers, bool), self, "swapped_markers", "true or false")
-        _check(len(self.filters) > 0, self, "filters", "at least one [width, count] is needed")
+        check(isinstance(self.swapped_markers, bool), self, "swapped_markers", "true or false")
+        check(len(self.filters) > 0, self, "filters", "at least one [width, count] is needed")
         for pair in self.filters:
             good = len(pair) == 2 and all(isinstance(n, int) and 0 < n < MAX_SIZE for n in pair)
-            _check(good, self, "filters", f"{pair!r} is not a [width, count] of positive numbers")
-            _check(
+            check(good, self, "filters", f"{pair!r} is not a [width, count] of positive numbers")
+            check(
                 pair[0] <= self.max_characters,
                 self,
                 "filters",
@@ -181,10 +193,10 @@ class LstmConfig:
         for name in ("cell_clip", "projection_clip"):
             _check_clip(self, name)
         for name in ("projection", "residual", "backward"):
-            _check(isinstance(getattr(self, name), bool), self, name, "true or false")
+            check(isinstance(getattr(self, name), bool), self, name, "true or false")
         number = isinstance(self.forget_bias, int | float)
-        _check(number and math.isfinite(self.forget_bias), self, "forget_bias", "give a number")
-        _check(
+        check(number and math.isfinite(self.forget_bias), self, "forget_bias", "give a number")
+        check(
             self.projection or self.cells == self.width,
             self,
             "width",
@@ -210,11 +222,11 @@ class SoftmaxConfig:
 
     def __post_init__(self) -> None:
         _check_size(self, "words")
-        _check(isinstance(self.tied, bool), self, "tied", "true or false")
+        check(isinstance(self.tied, bool), self, "tied", "true or false")
         bounds = (0, *self.cutoffs, self.words)
         rising = all(a < b for a, b in itertools.pairwise(bounds))
-        _check(rising, self, "cutoffs", f"give rising word numbers below words = {self.words}")
-        _check(not (self.cutoffs and self.tied), self, "cutoffs", "a tied softmax has none")
+        check(rising, self, "cutoffs", f"give rising word numbers below words = {self.words}")
+        check(not (self.cutoffs and self.tied), self, "cutoffs", "a tied softmax has none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +240,7 @@ class MixConfig:
 
     def __post_init__(self) -> None:
         _check_size(self, "count")
-        _check(isinstance(self.layer_norm, bool), self, "layer_norm", "true or false")
+        check(isinstance(self.layer_norm, bool), self, "layer_norm", "true or false")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +259,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.characters is None and self.words is None:
             raise ConfigError("ModelConfig: give characters, words or both as input")
-        _check(isinstance(self.input_projection, bool), self, "input_projection", "true or false")
+        check(isinstance(self.input_projection, bool), self, "input_projection", "true or false")
         if not self.input_projection and self.input_width != self.lstm.width:
             raise ConfigError(
                 f"ModelConfig.input_projection = False: the input is {self.input_width} wide but "

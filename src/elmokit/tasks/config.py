@@ -12,13 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from elmokit.training.settings import (
-    SEEDS,
-    OptimizerConfig,
-    check,
-    check_not_negative,
-    check_positive,
-)
+from elmokit.config import check, check_not_negative, check_positive
+from elmokit.training.settings import SEEDS, OptimizerConfig
 
 PLACES = ("input", "output", "target")
 """Where ELMo may enter: before the task's encoder, after it, and where a task reads what it writes

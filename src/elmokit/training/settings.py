@@ -19,6 +19,9 @@ from elmokit.config import (
     LstmConfig,
     ModelConfig,
     TextConfig,
+    check,
+    check_not_negative,
+    check_positive,
     from_dict,
     published_shape,
     to_dict,
@@ -27,24 +30,6 @@ from elmokit.errors import ConfigError
 
 SEEDS = 2**64
 """How many seeds torch knows."""
-
-
-def check(condition: bool, owner: object, name: str, problem: str) -> None:
-    """Complain about a setting, naming it and its value, unless the condition holds."""
-    if not condition:
-        raise ConfigError(f"{type(owner).__name__}.{name} = {getattr(owner, name)!r}: {problem}")
-
-
-def check_positive(owner: object, *names: str) -> None:
-    """Complain unless these settings are above zero."""
-    for name in names:
-        check(getattr(owner, name) > 0, owner, name, "give a positive number")
-
-
-def check_not_negative(owner: object, *names: str) -> None:
-    """Complain if one of these settings is below zero."""
-    for name in names:
-        check(getattr(owner, name) >= 0, owner, name, "give zero or a positive number")
 
 
 @dataclass(frozen=True, kw_only=True)

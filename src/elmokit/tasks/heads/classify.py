@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from elmokit.config import check
 from elmokit.tasks.classes import ClassHead, ClassTask
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.embedder import Widths
@@ -20,7 +21,6 @@ from elmokit.tasks.examples import TextExample, Tokens
 from elmokit.tasks.items import Tokenize, words_in
 from elmokit.tasks.readers.classify import ROLES
 from elmokit.tasks.task import Batch
-from elmokit.training.settings import check
 
 
 @dataclass(frozen=True, kw_only=True)

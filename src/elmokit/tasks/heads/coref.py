@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import check, check_not_negative, check_positive
 from elmokit.engines.device import to_device
 from elmokit.errors import DataError
 from elmokit.tasks.classes import ClassHead
@@ -18,7 +19,6 @@ from elmokit.tasks.encoder import Encoder, dense_layers, known, mean_pooling, sp
 from elmokit.tasks.examples import CorefExample, Mention, Span, Tokens, covering_tokens
 from elmokit.tasks.items import Tokenize, place_named, places_of
 from elmokit.tasks.task import Batch, Task
-from elmokit.training.settings import check, check_not_negative, check_positive
 
 LABELS = ("A", "B", "neither")
 _OTHER, _PRONOUN, _CANDIDATE = range(3)

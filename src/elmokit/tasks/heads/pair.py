@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import check_positive
 from elmokit.tasks.classes import ClassHead, ClassTask
 from elmokit.tasks.config import ClassHeadConfig, EncoderConfig, TaskConfig, TaskRunConfig
 from elmokit.tasks.embedder import Side, Widths
@@ -22,7 +23,6 @@ from elmokit.tasks.examples import PairExample, Tokens
 from elmokit.tasks.items import Tokenize, words_in, words_of
 from elmokit.tasks.readers.pair import TOKEN_ROLES
 from elmokit.tasks.task import Batch
-from elmokit.training.settings import check_positive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import check_positive
 from elmokit.tasks.classes import ClassHead, ClassTask
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.embedder import Widths
@@ -26,7 +27,6 @@ from elmokit.tasks.items import Tokenize, place_named, span_of, value_of, words_
 from elmokit.tasks.readers.relation import ROLES, marked_mentions
 from elmokit.tasks.scores.relations import relation_name
 from elmokit.tasks.task import Batch
-from elmokit.training.settings import check_positive
 
 _OUTSIDE, _FIRST, _SECOND, _BETWEEN = range(4)
 """What a token is to the two mentions."""

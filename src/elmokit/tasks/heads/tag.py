@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import check
 from elmokit.engines.device import to_device
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
@@ -27,7 +28,6 @@ from elmokit.tasks.tag_schemes import (
     recognise_scheme,
 )
 from elmokit.tasks.task import Batch, Head, Task
-from elmokit.training.settings import check
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from elmokit.config import check, check_positive
 from elmokit.tasks.config import TaskConfig
-from elmokit.training.settings import check, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)

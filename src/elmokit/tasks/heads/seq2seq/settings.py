@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from elmokit.config import check, check_not_negative, check_positive
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import TaskConfig
-from elmokit.training.settings import check, check_not_negative, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
