@@ -339,7 +339,7 @@ def from_dict(kind: type[Config], data: Mapping[str, Any], where: str = "") -> C
         raise ConfigError(f"{place}: expected a table of fields, found {data!r}")
     hints = typing.get_type_hints(kind)
     fields = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    data = _with_present_names(kind, data, place)
+    data = with_present_names(kind, data, place)
     unknown = sorted(set(data) - set(fields))
     if unknown:
         raise ConfigError(f"{place}: unknown field {unknown[0]!r}; known: {', '.join(fields)}")
@@ -355,17 +355,20 @@ def from_dict(kind: type[Config], data: Mapping[str, Any], where: str = "") -> C
         raise ConfigError(f"{where}: {error}" if where else str(error)) from None
 
 
-def _with_present_names(kind: type[Any], data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Settings written when a field had another name: ``OLD_NAMES`` of the dataclass lists them."""
+def with_present_names(kind: type[Any], data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Settings with the fields' present names; ``OLD_NAMES`` of a dataclass lists the old ones."""
     old_names: Mapping[str, str] = getattr(kind, "OLD_NAMES", {})
-    if not old_names.keys() & data.keys():
-        return data
+    hints = typing.get_type_hints(kind)
     renamed: dict[str, Any] = {}
     for name, value in data.items():
         present = old_names.get(name, name)
         if present in renamed:
             raise ConfigError(f"{where}.{present} is given twice: {name!r} is its old name")
         renamed[present] = value
+        hint = hints.get(present)
+        for inner in (hint, *typing.get_args(hint)):
+            if isinstance(value, Mapping) and dataclasses.is_dataclass(inner):
+                renamed[present] = with_present_names(inner, value, f"{where}.{present}")  # type: ignore[arg-type]
     return renamed
 
 

@@ -213,6 +213,15 @@ def test_presets_survive_toml(name):
     assert loads_toml(PretrainConfig, dumps_toml(config)) == config
 
 
+def test_old_names_of_settings_are_read(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("[optimiser]\nrate = 0.5\n", "utf-8")
+    config = settings_for("tiny", file, ["optimiser.final_share=0.25"])
+    assert (config.optimizer.lr, config.optimizer.min_lr_ratio) == (0.5, 0.25)
+    with pytest.raises(ConfigError, match="'rate' is its old name"):
+        settings_for("tiny", overrides=["optimizer={lr = 1.0, rate = 2.0}"])
+
+
 # bilm-tf's own test: a small model learns its four lines by heart.
 
 

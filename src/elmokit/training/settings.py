@@ -25,6 +25,7 @@ from elmokit.config import (
     from_dict,
     published_shape,
     to_dict,
+    with_present_names,
 )
 from elmokit.errors import ConfigError
 
@@ -248,8 +249,8 @@ def settings_from(
             given = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{file}: {error}") from None
-        _merge(data, given)
         where = str(file)
+        _merge(data, with_present_names(type(base), given, where))
     return _overridden(type(base), data, overrides, where)
 
 
@@ -266,8 +267,9 @@ def _overridden(
         if not equals:
             raise ConfigError(f"override {text!r}: write it as name=value")
         path = name.strip().split(".")
-        _merge(data, _nested(path, _value(value.strip(), _hint(kind, path))))
         where = f"override {name.strip()}"
+        change = _nested(path, _value(value.strip(), _hint(kind, path)))
+        _merge(data, with_present_names(kind, change, where))
     return from_dict(kind, data, where)
 
 
@@ -293,7 +295,8 @@ def _hint(kind: type, path: Sequence[str]) -> object:
     for name in path:
         if isinstance(hint, types.UnionType):
             hint = next(option for option in get_args(hint) if option is not type(None))
-        hint = get_type_hints(hint).get(name) if is_dataclass(hint) else None
+        present = getattr(hint, "OLD_NAMES", {}).get(name, name)
+        hint = get_type_hints(hint).get(present) if is_dataclass(hint) else None
     return hint
 
 
