@@ -1,10 +1,7 @@
 """Every block of code in the README and on the pages runs, and prints what the page says.
 
-In a page, a ```python block may be followed by a ```text block: what it prints. In a ```console
-block, lines that begin with "$ elmokit" run, and the lines after one of them are its output.
-A ```toml block that begins with "# NAME.toml" becomes that file. Training ends after two steps: a
-page shows lines of a whole run, and only their form is compared. Pages that a test of their own
-module runs are left out here.
+Training ends after two steps: a page shows lines of a whole run, and only their form is compared.
+Pages that a test of their own module runs are left out here.
 """
 
 from __future__ import annotations
@@ -12,20 +9,16 @@ from __future__ import annotations
 import doctest
 import itertools
 import re
-import shlex
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 import pytest
+from pages import DOCS, ROOT, Block, blocks, page_text, run_page
 
 import elmokit
-from elmokit.cli import main
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
 GOLDEN = ROOT / "tests" / "golden"
 PAGES = (
     "README.md",
@@ -58,21 +51,7 @@ TRANSLATED = {
     **{f"docs/zh/{page.name}": f"docs/{page.name}" for page in (DOCS / "zh").glob("*.md")},
 }
 LINKED = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *DOCS.glob("**/*.md")))
-OTHER_COMMANDS = {"pip", "make", "git", "cd", "torchrun"}
-"""Commands of console blocks that are shown, not run."""
 TRAINING_VERBS = {"pretrain", "adapt"}
-ELISION = "..."
-
-
-class Block(NamedTuple):
-    kind: str
-    code: str
-
-
-def blocks(page: str) -> list[Block]:
-    text = (ROOT / page).read_text("utf-8")
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    return [Block(*block) for block in found]
 
 
 @pytest.fixture(scope="module")
@@ -128,48 +107,10 @@ def folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_ste
     return tmp_path
 
 
-def run_commands(text: str, printed: Any) -> None:
-    """Run what stands after "$ " and compare with the lines that follow it, if any."""
-    for command, output in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", text, flags=re.MULTILINE):
-        program, *arguments = shlex.split(command)
-        if program != "elmokit":
-            assert program in OTHER_COMMANDS, command
-            continue
-        code = main(arguments)
-        shown, said = printed()
-        assert code == 0, f"{command}: {said}"
-        if output and arguments[0] in TRAINING_VERBS:
-            assert forms(output) <= forms(said + shown) | {ELISION}, command
-        elif output:
-            assert shown == output, command
-
-
-def forms(text: str) -> set[str]:
-    """The lines of a run's report without what a longer run on other text would change."""
-    number = re.compile(r"\b\d[\d,.]*(e[-+]\d+)?%?( (k|M|G|s|min|h)\b)?")
-    return {" ".join(number.sub("#", line).split()) for line in text.splitlines()}
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_page_runs(page, folder, capsys):
-    names: dict[str, Any] = {"__name__": "page"}
-    page_blocks = blocks(page)
-    assert page_blocks
-    for block, following in zip(page_blocks, [*page_blocks[1:], None], strict=True):
-        if block.kind == "console":
-            run_commands(block.code, capsys.readouterr)
-        if block.kind == "toml":
-            named = re.match(r"# (\w+\.toml)\b", block.code)
-            assert named is not None, "begin with the file's name"
-            (folder / named[1]).write_text(block.code, "utf-8")
-        if block.kind != "python":
-            continue
-        exec(compile(block.code, page, "exec"), names)
-        printed = capsys.readouterr().out
-        if following is not None and following.kind == "text":
-            assert printed == following.code
-        else:
-            assert not printed, "the page does not show what its code prints"
+    assert blocks(page)
+    run_page(page, capsys.readouterr, by_form=TRAINING_VERBS)
 
 
 def test_text_page_runs(folder):
@@ -198,7 +139,7 @@ def test_translation_has_the_code_of_the_original(page, original):
 
 @pytest.mark.parametrize("page", LINKED)
 def test_links_and_pictures_are_there(page):
-    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text("utf-8"), flags=re.M | re.S)
+    text = re.sub(r"^```.*?^```$", "", page_text(page), flags=re.M | re.S)
     text = re.sub(r"`[^`\n]*`", "", text)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"\w+:", target):
@@ -219,7 +160,7 @@ def anchors(page: Path) -> set[str]:
 def test_commands_in_the_readme_name_real_targets():
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for page in ("README.md", "CONTRIBUTING.md", "docs/index.md"):
-        text = (ROOT / page).read_text("utf-8")
+        text = page_text(page)
         targets = set(re.findall(r"(?:`|\$ )make ([a-z]+)", text))
         missing = {target for target in targets if f"\n{target}:" not in makefile}
         assert not missing, page

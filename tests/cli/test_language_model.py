@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import shlex
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import code_of, commands, run_page
 
 import elmokit
 from elmokit.cli import generate as generate_verb
@@ -24,10 +24,10 @@ from elmokit.lm.substitutes import substitutes
 GOLDEN = Path(__file__).parents[1] / "golden"
 STANDARD = GOLDEN / "tf-checkpoint" / "standard"
 MODULES = (score_verb, perplexity_verb, substitutes_verb, generate_verb)
-PAGE = (Path(__file__).parents[2] / "docs" / "language-model.md").read_text("utf-8")
+PAGE = "docs/language-model.md"
 EXAMPLES = dict.fromkeys(
     [example for module in MODULES for example in module.EXAMPLES]
-    + re.findall(r"^\$ (.*)$", PAGE, flags=re.MULTILINE)
+    + [command.line for command in commands(PAGE)]
 )
 LINES = ["the cat sat on the mat .", "", "unseen dogs", "The big red house !"]
 NBEST = [
@@ -244,7 +244,7 @@ def example_folder(tmp_path, monkeypatch, elmo):
         file["softmax/b"] = weights["softmax.bias"].numpy()
     for name in ("corpus.txt", "heldout.txt"):
         Path(name).write_text("".join(f"{line}\n" for line in LINES), "utf-8")
-    (record,) = re.findall(r"```json\n(.*?)```", PAGE, flags=re.DOTALL)
+    (record,) = code_of(PAGE, "json")
     Path("nbest.jsonl").write_text(record, "utf-8")
     return tmp_path
 
@@ -264,9 +264,6 @@ def test_language_model_help_has_examples(run, module):
     assert f"elmokit {verb}" in result.out.partition("Examples:")[2]
 
 
-def test_language_model_page_runs(example_folder):
-    blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(block, names)
-    assert len(blocks) == 5
+def test_language_model_page_runs(example_folder, capsys):
+    assert len(code_of(PAGE, "python")) == 5
+    run_page(PAGE, capsys.readouterr, shows_output=False)

@@ -3,7 +3,6 @@
 import builtins
 import json
 import os
-import re
 import subprocess
 import sys
 import tracemalloc
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from pages import code_of, run_page
 
 from elmokit.encode import sinks
 from elmokit.encode.writers import ENDINGS, open_writer
@@ -429,14 +429,11 @@ def test_memory_does_not_grow_with_the_vectors(ending, tmp_path, monkeypatch):
     assert peak < 10 * 10**6
 
 
-def test_documentation_runs(tmp_path, monkeypatch):
+def test_documentation_runs(tmp_path, monkeypatch, capsys):
     pytest.importorskip("pyarrow")
-    page = Path(__file__).parents[2] / "docs" / "vector-files.md"
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(block, names)
-    assert len(blocks) == 7
+    page = "docs/vector-files.md"
+    assert len(code_of(page, "python")) == 7
+    names = run_page(page, capsys.readouterr)
     assert names["matrix"].shape == (2, 8)
     assert names["vectors"].coverage(["Apple", "zzz"]) == 0.5

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pages import run_page
 
 import elmokit
 from elmokit.encode.embedding import flat_layers
@@ -31,7 +32,6 @@ from transformers import (
 
 from elmokit.integrations import hf
 
-PAGE = Path(__file__).parents[2] / "docs" / "huggingface.md"
 GOLDEN = Path(__file__).parents[1] / "golden"
 VARIANTS = sorted(
     str(path.parent.relative_to(GOLDEN))
@@ -417,12 +417,9 @@ def test_hf_model_from_a_config_starts_as_pretraining_does(model):
 
 
 def test_page_runs(tmp_path, capsys, monkeypatch):
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), flags=re.M | re.S)
+    def printed() -> tuple[str, str]:
+        out, err = capsys.readouterr()
+        return re.sub(r"^{'train_runtime'.*\n", "", out, flags=re.M), err  # Trainer's
+
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for (kind, code), (following, shown) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
-        if kind == "python":
-            exec(compile(code, str(PAGE), "exec"), names)
-            said = capsys.readouterr().out.splitlines(keepends=True)
-            said = [line for line in said if not line.startswith("{'train_runtime'")]  # Trainer's
-            assert "".join(said) == (shown if following == "text" else "")
+    run_page("docs/huggingface.md", printed)

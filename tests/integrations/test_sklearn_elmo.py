@@ -3,12 +3,12 @@
 import os
 import pickle
 import random
-import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import run_page
 
 import elmokit
 from elmokit.errors import CheckpointError, ConfigError, DataError
@@ -26,7 +26,6 @@ from sklearn.utils import estimator_checks
 
 from elmokit.integrations.sklearn import ElmoClassifier, ElmoTagger, ElmoVectorizer
 
-PAGE = Path(__file__).parents[2] / "docs" / "scikit-learn.md"
 TEXTS = ["the bank of the river", "the bank lent money", "", "Rome , again !"]
 SETTINGS = (
     "encoder.cells=16",
@@ -302,9 +301,4 @@ def test_tagger_wants_a_tag_for_each_token():
 
 
 def test_page_runs(capsys):
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), flags=re.M | re.S)
-    names: dict[str, object] = {}
-    for (kind, code), (following, shown) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
-        if kind == "python":
-            exec(compile(code, str(PAGE), "exec"), names)
-            assert capsys.readouterr().out == (shown if following == "text" else "")
+    run_page("docs/scikit-learn.md", capsys.readouterr)

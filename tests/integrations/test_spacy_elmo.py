@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import run_page
 
 import elmokit
 from elmokit.errors import CheckpointError, ConfigError, DataError
@@ -22,7 +22,6 @@ spacy = pytest.importorskip("spacy")
 Doc = spacy.tokens.Doc
 Example = spacy.training.Example
 
-PAGE = Path(__file__).parents[2] / "docs" / "spacy.md"
 TEXTS = [
     "The bank of the river isn't far.",
     "The bank lent money.  It was\n\nmuch money!",
@@ -331,11 +330,6 @@ def test_spacy_tagger_must_find_spans(tmp_path, tags):
 
 
 def test_page_runs(tmp_path, tagger, capsys, monkeypatch):
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), flags=re.M | re.S)
     shutil.copytree(tagger, tmp_path / "my-tagger")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for (kind, code), (following, shown) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
-        if kind == "python":
-            exec(compile(code, str(PAGE), "exec"), names)
-            assert capsys.readouterr().out == (shown if following == "text" else "")
+    run_page("docs/spacy.md", capsys.readouterr)

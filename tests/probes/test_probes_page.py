@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+from pages import ROOT, code_of, commands, page_text, run_page
 from test_probe_wsd import uses, write_jsonl
 
 import elmokit
@@ -15,9 +15,8 @@ from elmokit.cli import main
 from elmokit.cli.probe import probe
 from elmokit.tasks import fit
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "probes.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+PAGE = "docs/probes.md"
+COMMANDS = dict.fromkeys(command.line for command in commands(PAGE))
 EXAMPLES = dict.fromkeys(
     line.strip()
     for name in probe
@@ -70,14 +69,6 @@ def folder(
     return tmp_path
 
 
-COMMANDS = dict.fromkeys(
-    command
-    for kind, code in BLOCKS
-    if kind == "console"
-    for command in re.findall(r"^\$ (.*)$", code, flags=re.MULTILINE)
-)
-
-
 @pytest.mark.parametrize("command", [*COMMANDS, *EXAMPLES])
 def test_command_runs(command, folder, capsys):
     program, *arguments = shlex.split(command)
@@ -87,15 +78,12 @@ def test_command_runs(command, folder, capsys):
     assert main(arguments) == 0, capsys.readouterr().err
 
 
-def test_code_runs(folder):
-    names: dict[str, object] = {"__name__": "page"}
-    code = [block for kind, block in BLOCKS if kind == "python"]
-    assert len(code) > 3
-    for block in code:
-        exec(compile(block, "probes.md", "exec"), names)
+def test_code_runs(folder, capsys):
+    assert len(code_of(PAGE, "python")) > 3
+    run_page(PAGE, capsys.readouterr, run_commands=False)
 
 
 def test_every_probe_is_on_the_page():
     for name in probe:
         if not name.startswith("-"):
-            assert f"\n## {name}: " in PAGE
+            assert f"\n## {name}: " in page_text(PAGE)

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ray_clusters import COMMANDS, NODE, python_of_page, run, two_nodes, write_lines
+from pages import commands, run_page
+from ray_clusters import NODE, PAGE, run, two_nodes, write_lines
 
 from elmokit.cli import app
 from elmokit.errors import DataError
@@ -276,7 +277,7 @@ def test_commands_and_python_of_the_page_run(cluster, tmp_path, monkeypatch, cap
     text = write_lines(tmp_path / "corpus.txt", 250)
     (tmp_path / "more.txt.gz").write_bytes(gzip.compress(text.read_bytes()))
     pq.write_table(pa.table({"body": ["a text", "another"]}), "rows.parquet")
-    calls = [words[1:] for words in COMMANDS if words[:2] == ["elmokit", "encode"]]
+    calls = [c.words[1:] for c in commands(PAGE) if c.words[:2] == ["elmokit", "encode"]]
     assert len(calls) == 4
     for call in calls:
         app.parse_args(call, exit_on_error=False)
@@ -286,11 +287,9 @@ def test_commands_and_python_of_the_page_run(cluster, tmp_path, monkeypatch, cap
         "corpus.txt-000000.parquet",
         "more.txt.gz-000000.parquet",
     }
-    code, shown = python_of_page("encode_files")
     monkeypatch.setattr("elmokit.ray.encode.DEFAULT_MODEL", "test-tiny")
     capsys.readouterr()
-    exec(compile(code, "ray.md", "exec"), {"__name__": "page"})
-    assert capsys.readouterr().out == shown
+    run_page(PAGE, capsys.readouterr, about="encode_files", run_commands=False)
 
 
 # A node is killed

@@ -18,7 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from ray_clusters import COMMANDS, python_of_page
+from pages import commands, run_page
+from ray_clusters import PAGE
 from starlette.testclient import TestClient
 
 from elmokit.cli import app, main
@@ -145,11 +146,9 @@ def test_sigterm_loses_no_accepted_request(ray, tmp_path):
 @pytest.mark.slow
 def test_python_of_the_page_runs(ray, capsys):
     """docs/ray.md."""
-    code, shown = python_of_page("deployed")
-    exec(compile(code, "ray.md", "exec"), {"__name__": "page"})
     # Ray's own goodbye may come after it.
-    assert capsys.readouterr().out.startswith(shown)
-    (call,) = (words[1:] for words in COMMANDS if words[:2] == ["elmokit", "serve"])
+    run_page(PAGE, capsys.readouterr, about="deployed", more_follows=True, run_commands=False)
+    (call,) = (c.words[1:] for c in commands(PAGE) if c.words[:2] == ["elmokit", "serve"])
     app.parse_args(call, exit_on_error=False)
 
 

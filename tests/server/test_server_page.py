@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pages import ROOT, commands, page_text, run_page
 from services import Live
 
 from elmokit.cli import app as command_line
@@ -20,16 +21,9 @@ from elmokit.server.metrics import Metrics
 from elmokit.server.registry import ModelRegistry
 from elmokit.server.settings import Limits
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "server.md"
-TEXT = PAGE.read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, flags=re.M | re.S)
-COMMANDS = [
-    command
-    for kind, code in BLOCKS
-    if kind == "console"
-    for command in re.findall(r"^\$ (.*)$", code, flags=re.M)
-]
+PAGE = "docs/server.md"
+TEXT = page_text(PAGE)
+COMMANDS = [command.line for command in commands(PAGE)]
 ADDRESS = "http://127.0.0.1:8000"
 
 
@@ -42,10 +36,8 @@ def live(model, predictors):
 
 
 def test_python_prints_what_the_page_says(live, capsys):
-    (code,) = (code for kind, code in BLOCKS if kind == "python")
-    (shown,) = (code for kind, code in BLOCKS if kind == "text")
-    exec(compile(code.replace(ADDRESS, live.address), str(PAGE), "exec"), {})
-    assert capsys.readouterr().out == shown
+    replaced = (ADDRESS, live.address)
+    run_page(PAGE, capsys.readouterr, replaced=replaced, run_commands=False)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

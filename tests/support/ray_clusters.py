@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,21 +18,7 @@ SENTENCES = [
     sentence for line in TEXT.read_text("utf-8").splitlines() for sentence in split_sentences(line)
 ]
 
-PAGE = Path(__file__).parents[2] / "docs" / "ray.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), flags=re.M | re.S)
-COMMANDS = [
-    shlex.split(line.removeprefix("$ "))
-    for kind, code in BLOCKS
-    if kind == "console"
-    for line in code.splitlines()
-]
-
-
-def python_of_page(subject: str) -> tuple[str, str]:
-    """The code of docs/ray.md that mentions something, and what the page says that it prints."""
-    (place,) = (i for i, (kind, code) in enumerate(BLOCKS) if kind == "python" and subject in code)
-    assert BLOCKS[place + 1][0] == "text"
-    return BLOCKS[place][1], BLOCKS[place + 1][1]
+PAGE = "docs/ray.md"
 
 
 QUICK_TO_NOTICE = {

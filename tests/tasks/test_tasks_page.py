@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import shutil
-from pathlib import Path
 
 import pytest
+from pages import commands, run_page
 from small_tasks import DATA
 
-from elmokit.cli import main
 from elmokit.training.loop import LoopConfig
 
-PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), flags=re.M | re.S)
+PAGE = "docs/tasks.md"
 
 
 @pytest.fixture
@@ -39,26 +35,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def forms(text: str) -> set[str]:
-    """Lines without what a longer run changes: numbers, the first steps, whether it is better."""
-    number = re.compile(r"\b\d[\d,.]*(e[-+]\d+)?( (k|s|min)\b)?")
-    return {
-        " ".join(number.sub("#", line.removesuffix(" (best so far)")).split())
-        for line in text.splitlines()
-    }
-
-
 def test_page_runs(folder, capsys):
-    names: dict[str, object] = {}
-    for (kind, code), (next_kind, shown) in zip(BLOCKS, [*BLOCKS[1:], ("", "")], strict=True):
-        if kind == "python":
-            exec(compile(code, str(PAGE), "exec"), names)
-            assert capsys.readouterr().out == (shown if next_kind == "text" else "")
-        if kind != "console":
-            continue
-        for command, output in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", code, flags=re.M):
-            program, *arguments = shlex.split(command)
-            assert program == "elmokit"
-            assert main(arguments) == 0, command
-            printed = capsys.readouterr()
-            assert forms(output) <= forms(printed.out + printed.err) | {"..."}, command
+    verbs = {"train", "evaluate", "predict"}
+    assert {command.words[0] for command in commands(PAGE)} == {"elmokit"}
+    run_page(PAGE, capsys.readouterr, by_form=verbs)
