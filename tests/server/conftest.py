@@ -9,7 +9,7 @@ from services import GOLDEN, NO_CHANGE, Live, barely_trained, client_of
 from starlette.testclient import TestClient
 
 import elmokit
-from elmokit.server.app import make_app
+from elmokit.server.app import create_app
 from elmokit.server.registry import ModelRegistry
 from elmokit.tasks.examples import TaggedExample, TextExample
 from elmokit.tasks.predictor import Predictor
@@ -57,6 +57,6 @@ def client(registry: ModelRegistry) -> Iterator[TestClient]:
 @pytest.fixture
 def serve(registry: ModelRegistry) -> Callable[..., Live]:
     def start(**options: Any) -> Live:
-        return Live(make_app(registry, **options), options.get("limits", NO_CHANGE))
+        return Live(create_app(registry, **options), options.get("limits", NO_CHANGE))
 
     return start

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Live
+from services import Live
 
-from elmokit.server.app import make_app
+from elmokit.server.app import create_app
 from elmokit.server.client import Client
 from elmokit.server.registry import ModelRegistry
 from elmokit.server.settings import Access, Limits
@@ -92,7 +92,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def live(registry: ModelRegistry) -> Iterator[Live]:
-    with Live(make_app(registry)) as found:
+    with Live(create_app(registry)) as found:
         yield found
 
 
@@ -447,7 +447,7 @@ def test_model_without_softmax_says_so(visit):
 
 @LANGUAGES
 def test_mistakes_are_explained(visit, registry, language):
-    with Live(make_app(registry, limits=Limits(tokens=8))) as narrow:
+    with Live(create_app(registry, limits=Limits(tokens=8))) as narrow:
         visitor = visit(language, narrow.address)
         visitor.open("walk")
         visitor.field("sentence").fill("  ")
@@ -465,7 +465,7 @@ def test_mistakes_are_explained(visit, registry, language):
 
 def test_token_is_asked_for(visit, registry):
     access = Access(tokens=("a-token-of-the-page-0",))
-    with Live(make_app(registry, access=access)) as guarded:
+    with Live(create_app(registry, access=access)) as guarded:
         visitor = visit("en", guarded.address)
         visitor.page.goto(guarded.address)
         field = visitor.page.get_by_label("This service wants a token")

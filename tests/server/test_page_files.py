@@ -8,9 +8,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+from services import client_of
 
 from elmokit.cli import app as command_line
 from elmokit.server.app import PAGE
+from elmokit.server.settings import Access
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "page"
@@ -35,10 +37,6 @@ def test_page_and_all_its_files_are_served(client):
 
 
 def test_page_needs_no_token_but_its_data_does(registry):
-    from conftest import client_of
-
-    from elmokit.server.settings import Access
-
     with client_of(registry, access=Access(tokens=("a-token-of-the-page-0",))) as client:
         assert client.get("/").status_code == 200
         assert client.get("/v1/models").status_code == 401

@@ -16,7 +16,7 @@ from services import Live
 
 from elmokit.cli import app as command_line
 from elmokit.cli import main
-from elmokit.server.app import make_app
+from elmokit.server.app import create_app
 from elmokit.server.metrics import Metrics
 from elmokit.server.registry import ModelRegistry
 from elmokit.server.settings import Limits
@@ -30,7 +30,7 @@ ADDRESS = "http://127.0.0.1:8000"
 @pytest.fixture(scope="module")
 def live(model, predictors):
     with Live(
-        make_app(ModelRegistry({"my-model": model}, {"sentiment": predictors["classify"]}))
+        create_app(ModelRegistry({"my-model": model}, {"sentiment": predictors["classify"]}))
     ) as found:
         yield found
 

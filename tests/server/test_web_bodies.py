@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import struct
 import threading
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 from services import client_of
 
 from elmokit.errors import DataError
 from elmokit.server import formats
-from elmokit.server.formats import ARROW, JSON, NPY, parse_json, read_arrow, read_npy, to_json
+from elmokit.server.formats import ARROW, JSON, NPY, parse_json, to_json
 from elmokit.server.schemas import EncodeRequest, PredictRequest, SimilarRequest
 from elmokit.server.settings import Limits
-
-
-def npy(array: np.ndarray) -> bytes:
-    sink = io.BytesIO()
-    np.save(sink, array, allow_pickle=True)
-    return sink.getvalue()
-
-
-def arrow(columns: dict[str, pa.Array], compression: str | None = None) -> bytes:
-    sink = io.BytesIO()
-    table = pa.table(columns)
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
-def npy_promising(shape: str, descr: str, body: bytes = b"") -> bytes:
-    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + body
 
 
 def refused(client, body, kind, path="/v1/encode"):
@@ -51,10 +25,10 @@ def refused(client, body, kind, path="/v1/encode"):
 
 NESTED = b"[" * 100_000 + b"]" * 100_000
 BAD_JSON = {
-    "empty": (b"", 400, "no valid JSON"),
-    "half": (b'{"sentences": ["a"', 400, "no valid JSON"),
-    "no-utf8": (b'{"sentences": ["\xff"]}', 400, "no valid JSON"),
-    "surrogate": (b'{"sentences": ["\\ud800"]}', 400, "no valid JSON"),
+    "empty": (b"", 400, "not valid JSON"),
+    "half": (b'{"sentences": ["a"', 400, "not valid JSON"),
+    "no-utf8": (b'{"sentences": ["\xff"]}', 400, "not valid JSON"),
+    "surrogate": (b'{"sentences": ["\\ud800"]}', 400, "not valid JSON"),
     "nested": (b'{"sentences": ' + NESTED + b"}", 400, "recursion limit"),
     "nested-alone": (NESTED, 400, "recursion limit"),
     "list": (b"[]", 422, "the body: Input should be an object"),
@@ -90,7 +64,7 @@ def test_bad_json_is_refused(client, name):
     assert len(detail) < 300
 
 
-FAULTS = {
+ERRORS = {
     "sentences": (EncodeRequest, {"sentences": [1] * 5000}),
     "tokens": (EncodeRequest, {"sentences": [[1] * 5000]}),
     "lists": (EncodeRequest, {"sentences": [[None] * 50] * 100}),
@@ -101,9 +75,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_of_many_faults_in_a_list_only_the_first_is_noted(name):
-    kind, body = FAULTS[name]
+@pytest.mark.parametrize("name", ERRORS)
+def test_of_many_errors_in_a_list_only_the_first_is_reported(name):
+    kind, body = ERRORS[name]
     with pytest.raises(ValidationError) as caught:
         kind.model_validate_json(json.dumps(body))
     # One for each type that would have been possible.
@@ -116,86 +90,13 @@ def test_many_unknown_fields_are_not_named_one_by_one():
     assert len(str(caught.value)) < 300
 
 
-BAD_NPY = {
-    "empty": (b"", 400, "no .npy file"),
-    "noise": (b"\x93NUMPY" + b"\xff" * 50, 400, "no .npy file"),
-    "zip": (b"PK\x03\x04", 400, "no .npy file"),
-    "half": (npy(np.array(["one", "two"]))[:-3], 400, "bytes follow"),
-    "more": (npy(np.array(["one"])) + b"x", 400, "bytes follow"),
-    "giant": (npy_promising("(10000000000000,)", "<U9"), 400, "bytes follow"),
-    "negative": (npy_promising("(-1,)", "<U1", b"a\0\0\0"), 400, "bytes follow"),
-    "nothing-often": (npy_promising("(10000000000000,)", "<U0"), 400, "bytes follow"),
-    "pickle": (npy(np.array([{}], dtype=object)), 422, "send a one-dimensional one of strings"),
-    "floats": (npy(np.zeros(3)), 422, "send a one-dimensional one of strings"),
-    "matrix": (npy(np.array([["a"]])), 422, "send a one-dimensional one of strings"),
-    "no-character": (npy_promising("(1,)", "<U1", b"\xff\xff\xff\x7f"), 400, "no Unicode"),
-    "surrogate": (npy_promising("(1,)", "<U1", b"\x00\xd8\x00\x00"), 422, ""),
-    "nul": (npy(np.array(["a\0b"])), 422, "NUL"),
-    "nested-header": (npy_promising("(" * 500 + ")" * 500, "<U1"), 400, "no .npy file"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_NPY)
-def test_bad_npy_is_refused(client, name):
-    body, status, message = BAD_NPY[name]
-    found, detail = refused(client, body, NPY)
-    assert found == status
-    assert message in detail
-
-
-TEXTS = pa.array(["one two", "three"])
-BAD_ARROW = {
-    "empty": (b"", 400, "no readable Arrow stream"),
-    "noise": (b"\xff" * 64, 400, "no readable Arrow stream"),
-    "half": (arrow({"text": TEXTS})[:-60], 400, "no readable Arrow stream"),
-    "column": (arrow({"words": TEXTS}), 422, "'tokens' or 'text'"),
-    "type": (arrow({"text": pa.array([1])}), 422, "int64"),
-    "null": (arrow({"text": pa.array(["a", None])}), 422, "row 1"),
-    "null-token": (arrow({"tokens": pa.array([["a", None]])}), 422, "row 0"),
-    "dictionary": (arrow({"text": TEXTS.dictionary_encode()}), 422, "dictionaries"),
-    "zstd": (arrow({"text": pa.array(["a" * 50_000])}, "zstd"), 422, "compressed"),
-    "lz4": (arrow({"text": pa.array(["a" * 50_000])}, "lz4"), 422, "compressed"),
-    "view": (arrow({"text": TEXTS.cast(pa.string_view())}), 422, "string_view"),
-    "nul": (arrow({"text": pa.array(["a\0"])}), 422, "NUL"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_ARROW)
-def test_bad_arrow_is_refused(client, name):
-    body, status, message = BAD_ARROW[name]
-    found, detail = refused(client, body, ARROW)
-    assert found == status
-    assert message in detail
-
-
-@given(st.data())
-def test_damaged_arrow_and_npy_never_do_more_than_complain(data):
-    read, whole = data.draw(
-        st.sampled_from(
-            [
-                (read_arrow, arrow({"tokens": pa.array([["one", "two"], ["three"]])})),
-                (read_arrow, arrow({"text": TEXTS})),
-                (read_npy, npy(np.array(["one", "two"]))),
-            ]
-        )
-    )
-    body = bytearray(whole)
-    for _ in range(data.draw(st.integers(1, 6))):
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        values = read(bytes(body))
-    except DataError:
-        return
-    assert sum(map(len, values)) <= len(body)
-
-
-@pytest.mark.parametrize("kind", ["", "text/plain", "application/xml", "application/x-npyx"])
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/xml", NPY, ARROW])
 def test_other_content_types_are_refused(client, kind):
     assert refused(client, b"{}", kind)[0] == 415
     assert refused(client, b"{}", kind, "/v1/score")[0] == 415
 
 
-def test_settings_of_a_json_body_do_not_stand_in_the_query(client):
+def test_settings_in_the_query_are_refused(client):
     answer = client.post("/v1/encode?layers=all", json={"sentences": ["a"]})
     assert (answer.status_code, "layers" in answer.json()["detail"]) == (422, True)
 
@@ -224,7 +125,7 @@ def test_settings_of_a_json_body_do_not_stand_in_the_query(client):
         ("/v1/predict", {"predictor": "tag", "items": ["a" * 1001]}, "1001 characters"),
     ],
 )
-def test_impossible_wishes_are_refused(client, path, body, message):
+def test_invalid_requests_are_refused(client, path, body, message):
     answer = client.post(path, json=body)
     assert answer.status_code == 422
     assert message in answer.json()["detail"]

@@ -140,7 +140,7 @@ def test_an_origin_is_the_same_however_it_is_written(registry, given, sent):
     ["*", "foo", "", "null", "example.org", "https://", "https://a/b", "https://*.a", "//a"],
 )
 def test_what_is_no_origin_is_refused(given):
-    with pytest.raises(ConfigError, match=r"no origin: write one site as scheme://host\[:port\]"):
+    with pytest.raises(ConfigError, match=r"not an origin: write one site as scheme://host\[:port\]"):
         Access(origins=(given,))
 
 
@@ -198,7 +198,7 @@ def test_a_failure_inside_is_a_500_that_tells_nothing(registry, caplog, monkeypa
     caplog.set_level(logging.INFO, NAME)
     with client_of(registry) as client:
         monkeypatch.setattr(
-            "elmokit.server.routes.language.walk",
+            "elmokit.server.routes.bilm.inspect_word",
             lambda *_: (_ for _ in ()).throw(KeyError("inner")),
         )
         body = {"sentence": "a", "position": 0}

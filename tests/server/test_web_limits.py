@@ -100,7 +100,7 @@ def read_all(connection: socket.socket) -> int:
 @pytest.mark.parametrize("ending", ["keep-alive", "close"])
 def test_answers_that_nobody_reads_are_thrown_away(serve, monkeypatch, ending):
     answer = {"tokens": ["x" * 1000] * 20_000}  # more than the system takes for a client
-    monkeypatch.setattr("elmokit.server.routes.language.walk", lambda *_: answer)
+    monkeypatch.setattr("elmokit.server.routes.bilm.inspect_word", lambda *_: answer)
     body = json.dumps({"sentence": "a", "position": 0}).encode()
     request = head(len(body), "/v1/inspect").removesuffix(b"\r\n")
     request += f"Connection: {ending}\r\n\r\n".encode() + body
@@ -117,7 +117,7 @@ def test_answers_that_nobody_reads_are_thrown_away(serve, monkeypatch, ending):
 
 def test_answers_that_are_read_slowly_come_whole(serve, monkeypatch):
     answer = {"tokens": ["x" * 1000] * 20_000}
-    monkeypatch.setattr("elmokit.server.routes.language.walk", lambda *_: answer)
+    monkeypatch.setattr("elmokit.server.routes.bilm.inspect_word", lambda *_: answer)
     body = json.dumps({"sentence": "a", "position": 0}).encode()
     request = head(len(body), "/v1/inspect").removesuffix(b"\r\n") + b"Connection: close\r\n\r\n"
     with serve(limits=Limits(seconds=1)) as live, connect(live) as slow:
@@ -213,7 +213,7 @@ def test_the_service_answers_others_while_the_model_works(serve, monkeypatch):
         assert done.wait(60)
         return {"tokens": ["a"]}
 
-    monkeypatch.setattr("elmokit.server.routes.language.walk", work)
+    monkeypatch.setattr("elmokit.server.routes.bilm.inspect_word", work)
     with serve() as live, ThreadPoolExecutor(1) as pool, Client(live.address) as busy:
         slow = pool.submit(busy.inspect, "a", position=0)
         assert working.wait(60)

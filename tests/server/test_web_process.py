@@ -177,7 +177,7 @@ def test_calls_that_cannot_work_say_why(capsys, tmp_path):
         "--host", "no.such.host.invalid", "--port", 80, "--without-token"
     )
     assert "raise queue_tokens (--queue-tokens)" in complaint("--max-tokens", 200_000)
-    assert "'*' is no origin" in complaint("--allow-origin", "*")
+    assert "'*' is not an origin" in complaint("--allow-origin", "*")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"127.0.0.1:{port}" in complaint("--model", "missing-model", "--port", port)

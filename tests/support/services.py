@@ -13,9 +13,9 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
-from elmokit.server.app import make_app
+from elmokit.server.app import create_app
 from elmokit.server.registry import ModelRegistry
-from elmokit.server.server import configuration, open_port
+from elmokit.server.server import bind_socket, uvicorn_config
 from elmokit.server.settings import Limits
 from elmokit.tasks.fitting import fit, task_settings
 from elmokit.tasks.predictor import Predictor
@@ -27,7 +27,7 @@ NO_CHANGE = Limits()
 
 @contextmanager
 def client_of(registry: ModelRegistry, **options: Any) -> Iterator[TestClient]:
-    with TestClient(make_app(registry, **options), base_url=ADDRESS) as client:
+    with TestClient(create_app(registry, **options), base_url=ADDRESS) as client:
         yield client
 
 
@@ -35,10 +35,10 @@ class Live:
     """A service in a thread of this process, on a real port."""
 
     def __init__(self, app: Any, limits: Limits = NO_CHANGE) -> None:
-        self._door: socket.socket = open_port("127.0.0.1", 0)
-        self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
-        self._server = uvicorn.Server(configuration(app, limits))
-        self._thread = threading.Thread(target=self._server.run, args=([self._door],))
+        self._sock: socket.socket = bind_socket("127.0.0.1", 0, limits)
+        self.address = f"http://127.0.0.1:{self._sock.getsockname()[1]}"
+        self._server = uvicorn.Server(uvicorn_config(app, limits))
+        self._thread = threading.Thread(target=self._server.run, args=([self._sock],))
 
     def __enter__(self) -> Live:
         self._thread.start()
@@ -55,7 +55,7 @@ class Live:
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self._thread.join()
-        self._door.close()
+        self._sock.close()
 
 
 def barely_trained(task: str, examples: list[Any], folder: Path) -> Predictor:

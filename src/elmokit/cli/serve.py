@@ -1,4 +1,4 @@
-"""``elmokit serve``: models behind an address, and a page to look at them."""
+"""``elmokit serve``: models over HTTP, and a web page to explore them."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ Positive = Parameter(validator=validators.Number(gt=0, lt=math.inf))
 @Parameter(name="*")  # the fields are options of the verb itself
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """Limits that are often changed; None leaves the service's own."""
+    """Limits that are often changed; None keeps the default."""
 
     max_body: Annotated[int | None, AtLeastOne, Parameter(help="Bytes of a request.")] = None
     max_sentences: Annotated[int | None, AtLeastOne, Parameter(help="Of a request.")] = None
     max_tokens: Annotated[int | None, AtLeastOne, Parameter(help="Of a request.")] = None
     max_word: Annotated[int | None, AtLeastOne, Parameter(help="Characters of a token.")] = None
     max_numbers: Annotated[int | None, AtLeastOne, Parameter(help="Numbers of an answer.")] = None
-    queue_requests: Annotated[int | None, AtLeastOne, Parameter(help="That may wait.")] = None
-    queue_tokens: Annotated[int | None, AtLeastOne, Parameter(help="That may wait.")] = None
+    queue_requests: Annotated[int | None, AtLeastOne, Parameter(help="In the queue.")] = None
+    queue_tokens: Annotated[int | None, AtLeastOne, Parameter(help="In the queue.")] = None
     timeout: Annotated[
         float | None,
         Positive,
-        Parameter(help="Seconds for a request to come, to be answered, and for the answer to go."),
+        Parameter(help="Seconds for a body to arrive, and for an answer to be computed."),
     ] = None
     batch_tokens: Annotated[
         int | None, AtLeastOne, Parameter(help="The most tokens run together.")
     ] = None
     wait_ms: Annotated[
-        float | None, Positive, Parameter(help="How long a lone request waits for others.")
+        float | None, Positive, Parameter(help="How long a single request waits for others.")
     ] = None
 
 
@@ -87,29 +87,29 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
     limits: LimitOptions = NO_CHANGE,
     loading: Loading = AS_IT_IS,
 ) -> None:
-    """Answer requests over HTTP, and serve the page, until told to stop.
+    """Serve models and the web page over HTTP.
 
-    SIGTERM or Ctrl-C: what was accepted is still answered. Logs are JSON lines on standard error.
+    SIGTERM or Ctrl-C stops it; what was accepted is still answered. Logs are JSON lines on
+    standard error.
 
     Args:
-        model: NAME=SOURCE or SOURCE, any that load takes; as often as needed. The first is taken
-            where a request names none. The embedded model when left out.
-        predictor: NAME=FOLDER or FOLDER of a saved predictor; as often as needed.
-        host: Address to listen on. Other machines reach the service only at an address of its own;
-            then a token is needed.
+        model: NAME=SOURCE or SOURCE, any that load takes; may be repeated. The first is the
+            default of requests. The embedded model when left out.
+        predictor: NAME=FOLDER or FOLDER of a saved predictor; may be repeated.
+        host: Address to listen on. An address that other machines can reach needs a token.
         port: 0 takes a free one.
-        token_file: Tokens, one per line; clients send one of them. The environment variable
-            ELMOKIT_TOKENS holds some, too.
-        without_token: Let everybody in who reaches an address that is not this machine's alone.
-        allow_host: A name that clients may call the service by, besides localhost and numbers.
+        token_file: Bearer tokens, one per line; clients send one of them. The environment
+            variable ELMOKIT_TOKENS may hold more.
+        without_token: Serve without tokens at an address that other machines can reach.
+        allow_host: A host name of the service, besides localhost and IP addresses.
         allow_origin: Another site whose pages may call the service, such as https://example.org.
         log_texts: Put what clients send into the log.
-        engine: plain: this process answers. ray: replicas that Ray Serve starts do.
-        replicas: With --engine ray: processes with models of their own; 1 when left out.
+        engine: plain: this process. ray: replicas that Ray Serve starts.
+        replicas: With --engine ray: number of processes, each with its models; 1 when left out.
     """
     try:
         import_module("elmokit.server.app")
-        from elmokit.server.server import open_port, run
+        from elmokit.server.server import bind_socket, run_server
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "web", "elmokit serve") from error
     from elmokit.server.registry import ModelRegistry, named_sources
@@ -124,8 +124,8 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
     tokens = read_tokens(token_file)
     if not tokens and not is_loopback(host) and not without_token:
         raise ConfigError(
-            f"--host {host}: others can reach this address, so give --token-file FILE (or "
-            "ELMOKIT_TOKENS in the environment), or say --without-token"
+            f"--host {host}: other machines can reach this address, so give --token-file FILE (or "
+            "ELMOKIT_TOKENS in the environment), or --without-token"
         )
     access = Access(tokens=tokens, hosts=allow_host, origins=allow_origin)
     one_model = (loading.softmax_file, loading.vocabulary_file, loading.options_file)
@@ -139,9 +139,8 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
         from elmokit.ray.cluster import everywhere
         from elmokit.ray.serve import serve_until_stopped
 
-        ModelRegistry(
-            *_load(sources, folders, replace(loading, device="cpu"))
-        )  # who fails, fails at once
+        # Loaded here once, so that a bad model is reported before Ray starts.
+        ModelRegistry(*_load(sources, folders, replace(loading, device="cpu")))
         sources, folders = (
             {name: everywhere(source) or source for name, source in given.items()}
             for given in (sources, folders)
@@ -156,9 +155,9 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
             address=ray_address,
         )
         return
-    door = open_port(host, port)  # taken before the model is loaded: who fails, fails at once
-    with door:
-        run(build_app(sources, folders, loading, **parts), door, chosen)
+    # Bound before the model is loaded, so that a port in use is reported at once.
+    with bind_socket(host, port, chosen) as sock:
+        run_server(build_app(sources, folders, loading, **parts), sock, chosen)
 
 
 def build_app(
@@ -170,25 +169,25 @@ def build_app(
     access: Access,
     log_texts: bool,
 ) -> FastAPI:
-    """The application with its models.
+    """Load the models and build the application.
 
     Args:
         sources: Models by name.
         folders: Predictors by name.
         loading: Where the parts of a model are, and where it runs.
-        limits: How much a request may ask.
-        access: Who may come in.
+        limits: How large a request may be.
+        access: Who may call the service.
         log_texts: Put what clients send into the log.
     """
-    from elmokit.server.app import make_app
+    from elmokit.server.app import create_app
     from elmokit.server.registry import ModelRegistry
 
-    shelf = ModelRegistry(*_load(sources, folders, loading))
-    return make_app(shelf, limits=limits, access=access, log_texts=log_texts)
+    registry = ModelRegistry(*_load(sources, folders, loading))
+    return create_app(registry, limits=limits, access=access, log_texts=log_texts)
 
 
 def _absolute(loading: Loading) -> Loading:
-    """The same for processes with working folders of their own."""
+    """The same with absolute paths, for processes with other working folders."""
     files = ("softmax_file", "vocabulary_file", "options_file")
     named = {name: getattr(loading, name) for name in files}
     return replace(

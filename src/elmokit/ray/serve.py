@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from elmokit.errors import ConfigError
 from elmokit.ray.cluster import QUIET, find_places, import_ray, is_named, wants_gpu
 from elmokit.ray.train import connected, first_line
-from elmokit.server import logs
-from elmokit.server.server import open_port
+from elmokit.server.logs import configure_logging, log_event
+from elmokit.server.server import bind_socket
 from elmokit.server.settings import Limits
 from elmokit.training.distributed import PeerError
 
@@ -70,8 +70,8 @@ def deployed(
     use_gpu, limits = wants_gpu(device), limits or Limits()
     ray = import_ray("serve", "Serving with Ray")
     if address is None:
-        with open_port(host, port) as door:  # what is taken is told at once
-            port = door.getsockname()[1]
+        with bind_socket(host, port) as sock:  # what is taken is told at once
+            port = sock.getsockname()[1]
     elif not port:
         raise ConfigError("--port 0: on a cluster the port must be named")
     lent = ray.is_initialized() or is_named(address)
@@ -80,7 +80,7 @@ def deployed(
 
         def build_here() -> FastAPI:
             importlib.import_module("torch").set_num_threads(places.cpus)
-            logs.set_up()
+            configure_logging()
             return build()
 
         serve = ray.serve
@@ -121,17 +121,17 @@ def serve_until_stopped(build: Callable[[], FastAPI], **options: Any) -> None:
         build: Makes the application.
         **options: As for `deployed`.
     """
-    logs.set_up()
+    configure_logging()
     before = signal.getsignal(signal.SIGTERM)
     stop = threading.Event()
     try:
         with deployed(build, **options) as place:
             # Now and not before: Ray puts a handler of its own in place when it starts.
             signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-            logs.event("serving", address=place)
+            log_event("serving", address=place)
             stop.wait()
-            logs.event("stopping")
-        logs.event("stopped")
+            log_event("stopping")
+        log_event("stopped")
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -1,9 +1,40 @@
 """The HTTP service of ``elmokit serve``, and its client.
 
-The data's way: server opens the port; gate turns away who may not come in, watch logs and counts;
-routes (one module a subject) read requests with schemas and formats, ask a model of the registry
-through batching, which joins what many clients want into batches for one worker thread, and write
-the answer. walk is what the model side of the page "how it works" computes. settings holds all
-limits. client calls a service; it needs no torch and no web framework. page is the built web page,
-served as it is. ray_serve lets Ray Serve start the same application several times.
+The data's way: server binds the listening socket and runs uvicorn; app builds the ASGI application;
+logs holds the request-log middleware, access the access middleware, metrics the counters. routes
+(one module per subject) validate requests with schemas and formats, take a model of the registry
+and pass the work to batching, which joins the requests of many clients into batches for one worker
+thread. inspect computes the intermediate results of the forward pass for the page. settings holds
+all limits. client calls a service; it needs no torch and no web framework. page is the built web
+page, served as it is.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "Access": "elmokit.server.settings",
+    "Client": "elmokit.server.client",
+    "Limits": "elmokit.server.settings",
+    "ModelRegistry": "elmokit.server.registry",
+    "ServiceError": "elmokit.server.client",
+    "create_app": "elmokit.server.app",
+}
+
+if TYPE_CHECKING:
+    from elmokit.server.app import create_app
+    from elmokit.server.client import Client, ServiceError
+    from elmokit.server.registry import ModelRegistry
+    from elmokit.server.settings import Access, Limits
+
+__all__ = ["Access", "Client", "Limits", "ModelRegistry", "ServiceError", "create_app"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'elmokit.server' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

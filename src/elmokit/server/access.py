@@ -1,4 +1,4 @@
-"""Who is turned away before a route is reached: wrong host, other origin, no token, large body."""
+"""The access middleware: refuses unknown hosts, other origins, missing tokens and large bodies."""
 
 from __future__ import annotations
 
@@ -16,24 +16,36 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmokit.server.settings import Access, Limits
 
-GUARDED = ("/v1/", "/metrics")
-"""What needs a token. Behind the other paths there is no data: health, the page, its files."""
+PROTECTED = ("/v1/", "/metrics")
+"""Paths that need a token. The others hold no data: health, the page, its files."""
 
 
 class Refusal(NamedTuple):
-    """An answer that stands in for a route's."""
+    """An answer instead of a route's."""
 
     status: int
     detail: str
     headers: Mapping[str, str] = {}
 
+    def response(self) -> JSONResponse:
+        """The answer to send."""
+        return JSONResponse({"detail": self.detail}, self.status, dict(self.headers))
+
+
+class BodyRefusedError(Exception):
+    """A body is too large, or did not arrive in time."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.detail)
+        self.refusal = refusal
+
 
 class AccessMiddleware:
-    """Lets in who may come in.
+    """Checks host, origin, token and body size before a route is reached.
 
     Args:
-        app: What is behind the gate.
-        access: Who may come in.
+        app: The application inside.
+        access: Who may call the service.
         limits: How large a body may be, and how long it may take.
     """
 
@@ -42,31 +54,31 @@ class AccessMiddleware:
         self._limits = limits
         self._hosts = {host.lower() for host in access.hosts}
         self._origins = set(access.origins)
-        # Digests have one length, so that comparing them takes the same time for every token.
+        # Digests have one length, so comparing them takes the same time for every token.
         self._digests = [_digest(token) for token in access.tokens]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request or hand it on."""
+        """Refuse a request, or pass it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         refusal = self.refusal(scope["path"], Headers(scope=scope))
         if refusal is not None:
-            await _answer(refusal)(scope, receive, send)
+            await refusal.response()(scope, receive, send)
             return
         await self._app(scope, _limited(receive, self._limits), send)
 
     def refusal(self, path: str, headers: Headers) -> Refusal | None:
-        """Why a request is not let in; None if it is."""
+        """Why a request is refused; None if it is not."""
         host = headers.get("host", "")
         if not self._knows_host(host):
-            # A page of another site can give its own name this machine's address, but it cannot
-            # make the browser lie about the name.
+            # Against DNS rebinding: a page of another site can give its own name this machine's
+            # address, but it cannot make the browser send another Host.
             return Refusal(421, f"this service does not answer to the host {host!r:.80}")
         origin = headers.get("origin")
         if origin is not None and not self._knows_origin(origin, host):
             return Refusal(403, f"pages of {origin!r:.80} may not call this service")
-        if path.startswith(GUARDED) and self._digests and not self._knows_token(headers):
+        if path.startswith(PROTECTED) and self._digests and not self._knows_token(headers):
             return Refusal(
                 401,
                 "send a token of this service: Authorization: Bearer TOKEN",
@@ -74,7 +86,7 @@ class AccessMiddleware:
             )
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._limits.body_bytes:
-            return too_large(self._limits)
+            return _too_large(self._limits)
         return None
 
     def _knows_host(self, host: str) -> bool:
@@ -91,26 +103,17 @@ class AccessMiddleware:
     def _knows_token(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = _digest(token.strip())
-        # All are compared, so that the time tells nothing.
+        # All are compared, so the time does not depend on which one matches.
         found = [hmac.compare_digest(given, digest) for digest in self._digests]
         return scheme.lower() == "bearer" and any(found)
 
 
-def too_large(limits: Limits) -> Refusal:
-    """The answer to a body over the limit."""
+def _too_large(limits: Limits) -> Refusal:
     return Refusal(413, f"the body has more than {limits.body_bytes} bytes; send less at a time")
 
 
-class BodyRefusedError(Exception):
-    """A body is too large, or does not come to its end."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.detail)
-        self.refusal = refusal
-
-
 def _limited(receive: Receive, limits: Limits) -> Receive:
-    """Counts a body's bytes as they come, and the time they take."""
+    """Counts the bytes of a body as they arrive, and limits the time they take."""
     loop = asyncio.get_running_loop()
     end = loop.time() + limits.seconds
     count, more = 0, True
@@ -128,14 +131,10 @@ def _limited(receive: Receive, limits: Limits) -> Receive:
         count += len(message.get("body", b""))
         more = message.get("more_body", False)
         if count > limits.body_bytes:
-            raise BodyRefusedError(too_large(limits))
+            raise BodyRefusedError(_too_large(limits))
         return message
 
     return counted
-
-
-def _answer(refusal: Refusal) -> JSONResponse:
-    return JSONResponse({"detail": refusal.detail}, refusal.status, dict(refusal.headers))
 
 
 def _digest(token: str) -> bytes:

@@ -1,14 +1,15 @@
-"""The service as an ASGI application."""
+"""The service as an ASGI application: routes, middleware, error answers, the OpenAPI document."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
@@ -19,26 +20,30 @@ from elmokit.errors import ElmokitError
 from elmokit.server.access import AccessMiddleware, BodyRefusedError
 from elmokit.server.batching import Batcher, Closed, QueueFull
 from elmokit.server.formats import JSON, BodyError
-from elmokit.server.metrics import Metrics
+from elmokit.server.logs import CLIENT_LEFT, RequestLogMiddleware
+from elmokit.server.metrics import CONTENT_TYPE, Metrics
 from elmokit.server.registry import ModelRegistry, UnknownNameError
-from elmokit.server.request_log import CLIENT_LEFT, RequestLogMiddleware
-from elmokit.server.routes import encode, language, predict, similar, status
+from elmokit.server.routes import bilm, predict
 from elmokit.server.routes.common import (
+    PROBLEMS,
     AcceptError,
     ClientLeft,
     ContentTypeError,
     Service,
     TooSlow,
+    reply,
+    service_of,
 )
+from elmokit.server.schemas import Health, ModelsAnswer, Problem
 from elmokit.server.settings import Access, Limits
 
 PAGE = Path(__file__).parent / "page"
-"""The built web page: ``index.html`` and what belongs to it."""
+"""The built web page: ``index.html`` and its files."""
 
-DESCRIPTION = "Exact ELMo vectors and what a bidirectional language model knows, over HTTP."
+DESCRIPTION = "Exact ELMo vectors and predictions of a bidirectional language model over HTTP."
 
 
-def make_app(
+def create_app(
     registry: ModelRegistry,
     *,
     limits: Limits | None = None,
@@ -46,12 +51,12 @@ def make_app(
     log_texts: bool = False,
     page: Path = PAGE,
 ) -> FastAPI:
-    """Put a service together.
+    """Build the application.
 
     Args:
         registry: The models and predictors it offers.
-        limits: How much a request may ask.
-        access: Who may come in.
+        limits: How large a request may be.
+        access: Who may call the service.
         log_texts: Put what clients send into the log.
         page: Folder of the web page; without an ``index.html`` in it there is none.
     """
@@ -66,7 +71,7 @@ def make_app(
         yield
         await batcher.close()
 
-    # The framework's own pages of documentation load scripts from other sites.
+    # FastAPI's own documentation pages load scripts from other sites.
     app = FastAPI(
         title="elmokit",
         version=__version__,
@@ -75,14 +80,14 @@ def make_app(
         docs_url=None,
         redoc_url=None,
     )
-    for module in (encode, similar, language, predict, status):
-        app.include_router(module.router)
+    for router in (bilm.router, predict.router, status_router):
+        app.include_router(router)
     if (page / "index.html").is_file():
         app.mount("/", StaticFiles(directory=page, html=True), name="page")
     app.add_exception_handler(ElmokitError, _bad_request)
     for kind in (QueueFull, Closed, TooSlow, ClientLeft, BodyRefusedError, MemoryError):
-        app.add_exception_handler(kind, _not_now)
-    # The last one added stands outermost.
+        app.add_exception_handler(kind, _unavailable)
+    # The middleware added last is the outermost.
     app.add_middleware(AccessMiddleware, access=access, limits=limits)
     if access.origins:
         app.add_middleware(
@@ -92,9 +97,57 @@ def make_app(
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
         )
     app.add_middleware(RequestLogMiddleware, metrics=metrics, log_texts=log_texts)
-    document = _document(app, registry, bool(access.tokens))
+    document = _openapi(app, registry, bool(access.tokens))
     app.openapi = lambda: document  # type: ignore[method-assign]
     return app
+
+
+# What the service says about itself
+
+status_router = APIRouter()
+
+
+@status_router.get("/v1/models", response_model=ModelsAnswer, responses={401: PROBLEMS[401]})
+async def models(request: Request) -> Response:
+    """The models and predictors of this service, and its limits."""
+    service = service_of(request)
+    limits = asdict(service.limits)
+    return await reply({"version": __version__, **service.registry.describe(), "limits": limits})
+
+
+@status_router.get("/healthz", response_model=Health)
+async def healthz() -> Response:
+    """Whether the process is alive."""
+    return JSONResponse({"status": "ok"})
+
+
+@status_router.get(
+    "/readyz",
+    response_model=Health,
+    responses={503: {"model": Problem, "description": "The queue is full, or it is stopping."}},
+)
+async def readyz(request: Request) -> Response:
+    """Whether a request would be accepted now."""
+    service = service_of(request)
+    if service.draining or not service.batcher.ready:
+        return JSONResponse({"detail": "no request is accepted now"}, 503, {"Retry-After": "1"})
+    return JSONResponse({"status": "ok"})
+
+
+@status_router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}},
+        401: PROBLEMS[401],
+    },
+)
+async def metrics(request: Request) -> Response:
+    """Counters and histograms for Prometheus."""
+    return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE)
+
+
+# Errors as answers
 
 
 async def _bad_request(request: Request, error: Exception) -> Response:
@@ -107,10 +160,9 @@ async def _bad_request(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": str(error)}, codes.get(type(error), 422))
 
 
-async def _not_now(request: Request, error: Exception) -> Response:
+async def _unavailable(request: Request, error: Exception) -> Response:
     if isinstance(error, BodyRefusedError):
-        refusal = error.refusal
-        return JSONResponse({"detail": refusal.detail}, refusal.status, dict(refusal.headers))
+        return error.refusal.response()
     if isinstance(error, QueueFull):
         detail = f"too much is waiting; try again in {error.retry_after} s"
         return JSONResponse({"detail": detail}, 429, {"Retry-After": str(error.retry_after)})
@@ -125,9 +177,12 @@ async def _not_now(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": detail}, 503, {"Retry-After": "1"})
 
 
-def _document(app: FastAPI, registry: ModelRegistry, needs_token: bool) -> dict[str, Any]:
-    """The OpenAPI document, with the names that this service knows."""
-    # A copy, because services of one process share what the routes say about themselves.
+# The OpenAPI document
+
+
+def _openapi(app: FastAPI, registry: ModelRegistry, needs_token: bool) -> dict[str, Any]:
+    """The OpenAPI document, with the names of this service's models and predictors."""
+    # A copy, because the services of one process share the routes' documentation.
     document = deepcopy(
         get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes
@@ -135,7 +190,7 @@ def _document(app: FastAPI, registry: ModelRegistry, needs_token: bool) -> dict[
     )
     for operations in document["paths"].values():
         body = operations.get("post", {}).get("requestBody", {}).get("content", {}).get(JSON)
-        if body is not None and not needs_token:  # names are for those who may come in
+        if body is not None and not needs_token:  # names are for those who have a token
             _fill_in_names(body, registry)
     if needs_token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

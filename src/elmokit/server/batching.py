@@ -1,9 +1,9 @@
-"""Requests of many clients, joined into batches for one worker thread.
+"""Dynamic batching: requests of many clients share batches, which one worker thread runs.
 
 A request is a list of items of one kind. The oldest request decides the kind of the next batch;
 others of the same kind join it until the budget of tokens is used up. A long request takes several
-batches. A lone request waits a few milliseconds for others; while a batch runs, those who come wait
-anyway, so under load nobody waits longer for the joining.
+batches. A single request waits a few milliseconds for others; while a batch runs, new requests
+queue anyway, so under load batching adds no latency.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from elmokit.errors import ElmokitError
 from elmokit.server.settings import Limits
 
 LONGEST_RETRY = 60
-RATE_MEMORY = 0.8
-"""How much of the measured speed comes from earlier batches."""
+RATE_DECAY = 0.8
+"""Decay of the moving average of tokens per second."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Kind:
     """Requests that may share a batch."""
 
     key: Hashable
-    """Kinds with equal keys are the same; None shares with nobody."""
+    """Kinds with equal keys are the same; None shares with no other."""
     run: Callable[[list[Any]], Iterable[Any]] = field(compare=False)
-    """One result for each item, in order. Runs in the worker thread."""
+    """One result per item, in order. Runs in the worker thread."""
 
     def joins(self, other: Kind) -> bool:
         """Whether both may share a batch."""
@@ -44,7 +44,7 @@ class Kind:
 
 @dataclass(eq=False, repr=False)
 class Job:
-    """One request on its way."""
+    """One request in the queue or in batches."""
 
     kind: Kind
     items: Sequence[Any]
@@ -60,11 +60,11 @@ class Job:
         return sum(self.costs[self.taken :])
 
 
-class QueueFull(Exception):  # noqa: N818 - nothing went wrong, it is only too early
+class QueueFull(Exception):  # noqa: N818 - not an error: the client should retry
     """Too much is waiting.
 
     Attributes:
-        retry_after: Seconds after which there will probably be room.
+        retry_after: Seconds after which the queue will probably have room.
     """
 
     def __init__(self, retry_after: int) -> None:
@@ -76,33 +76,33 @@ class Closed(Exception):  # noqa: N818
     """The service is stopping."""
 
 
-class Watcher(Protocol):
-    """Who is told about batches."""
+class BatchMetrics(Protocol):
+    """Receives the sizes of queue and batches."""
 
     def queue(self, requests: int, tokens: int) -> None:
-        """What waits now."""
+        """Requests and tokens in the queue."""
 
     def batch(self, requests: int, tokens: int, seconds: float) -> None:
         """A batch has run."""
 
 
 class Batcher:
-    """The queue and its worker thread. Lives in one event loop.
+    """The queue and its worker thread. Belongs to one event loop.
 
     Args:
         limits: Sizes of queue and batches.
-        watcher: Who is told about batches.
+        metrics: Receives the sizes of queue and batches.
     """
 
-    def __init__(self, limits: Limits, watcher: Watcher) -> None:
+    def __init__(self, limits: Limits, metrics: BatchMetrics) -> None:
         self._limits = limits
-        self._watcher = watcher
+        self._metrics = metrics
         self._jobs: deque[Job] = deque()
         self._tokens = 0
         self._arrival = asyncio.Event()
         self._closing = False
         self._hurrying = False
-        # A thread that is born while another model computes would begin with half the cores.
+        # torch gives a thread that starts while another model computes half of the cores.
         self._executor = ThreadPoolExecutor(
             1, "elmokit-model", torch.set_num_threads, (torch.get_num_threads(),)
         )
@@ -110,11 +110,11 @@ class Batcher:
         self._rate: float | None = None
 
     def start(self) -> None:
-        """Begin to work; inside the event loop."""
-        self._worker = asyncio.create_task(self._work())
+        """Start the worker; call it inside the event loop."""
+        self._worker = asyncio.create_task(self._loop())
 
     def hurry(self) -> None:
-        """From now on wait for nobody: the service is about to stop."""
+        """From now on run batches at once: the service is shutting down."""
         self._hurrying = True
         self._arrival.set()
 
@@ -141,8 +141,8 @@ class Batcher:
         """Results of the items, in order. Cancelling the call takes them out of the queue.
 
         Args:
-            kind: What is to be done.
-            items: What it is done to.
+            kind: What to compute.
+            items: Its inputs.
             costs: Tokens of each item.
 
         Raises:
@@ -173,15 +173,15 @@ class Batcher:
 
     def _count(self, tokens: int) -> None:
         self._tokens += tokens
-        self._watcher.queue(len(self._jobs), self._tokens)
+        self._metrics.queue(len(self._jobs), self._tokens)
 
     def _remove(self, job: Job) -> None:
-        """Take what is left of a job out of the queue."""
-        if job in self._jobs:  # else its last piece was taken already
+        """Take the rest of a job out of the queue."""
+        if job in self._jobs:  # else its last piece is in a batch already
             self._jobs.remove(job)
             self._count(-job.waiting_tokens)
 
-    async def _work(self) -> None:
+    async def _loop(self) -> None:
         while True:
             if not self._jobs:
                 if self._closing:
@@ -198,12 +198,12 @@ class Batcher:
         """Until the batch is full or the oldest request has waited long enough."""
         end = self._jobs[0].arrived + self._limits.wait_ms / 1000
         while self._jobs and not self._hurrying and not self._full():
-            left = end - time.monotonic()
-            if left <= 0:
+            remaining = end - time.monotonic()
+            if remaining <= 0:
                 return
             self._arrival.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._arrival.wait(), left)
+                await asyncio.wait_for(self._arrival.wait(), remaining)
 
     def _full(self) -> bool:
         kind = self._jobs[0].kind
@@ -212,7 +212,7 @@ class Batcher:
 
     def _cut(self) -> list[tuple[Job, int, int]]:
         """Pieces of jobs for the next batch: first and last item of each."""
-        if not self._jobs:  # who was waiting has left
+        if not self._jobs:  # the clients have disconnected
             return []
         kind = self._jobs[0].kind
         room = self._limits.batch_tokens
@@ -240,27 +240,27 @@ class Batcher:
         kind = batch[0][0].kind
         items = [item for job, start, end in batch for item in job.items[start:end]]
         tokens = sum(sum(job.costs[start:end]) for job, start, end in batch)
-        began = time.monotonic()
+        start_time = time.monotonic()
         try:
             results = await self._in_thread(kind, items)
         except Exception as error:
-            await self._apart(batch, error)
+            await self._run_separately(batch, error)
         else:
-            place = 0
+            offset = 0
             for job, start, end in batch:
-                self._deliver(job, results[place : place + end - start])
-                place += end - start
-        seconds = time.monotonic() - began
+                self._deliver(job, results[offset : offset + end - start])
+                offset += end - start
+        seconds = time.monotonic() - start_time
         rate = tokens / max(seconds, 1e-6)
-        self._rate = rate if self._rate is None else _blend(self._rate, rate)
-        self._watcher.batch(len(batch), tokens, seconds)
+        self._rate = rate if self._rate is None else _moving_average(self._rate, rate)
+        self._metrics.batch(len(batch), tokens, seconds)
 
     async def _in_thread(self, kind: Kind, items: list[Any]) -> list[Any]:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, lambda: list(kind.run(items)))
 
-    async def _apart(self, batch: list[tuple[Job, int, int]], error: Exception) -> None:
-        """Run each request of a failed batch alone: nobody suffers for another's bad input."""
+    async def _run_separately(self, batch: list[tuple[Job, int, int]], error: Exception) -> None:
+        """Run each request of a failed batch alone: bad input fails only its own request."""
         for job, start, end in batch:
             if job.answer.done():
                 continue
@@ -283,5 +283,5 @@ class Batcher:
             job.answer.set_exception(error)
 
 
-def _blend(old: float, new: float) -> float:
-    return RATE_MEMORY * old + (1 - RATE_MEMORY) * new
+def _moving_average(old: float, new: float) -> float:
+    return RATE_DECAY * old + (1 - RATE_DECAY) * new

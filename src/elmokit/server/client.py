@@ -1,4 +1,4 @@
-"""Calls a service of ``elmokit serve``; needs numpy and nothing else.
+"""A client of ``elmokit serve``; it needs numpy only.
 
     client = Client("http://127.0.0.1:8000")
     client.encode(["the bank of the river"], layers="all")   # as Elmo.encode
@@ -24,7 +24,7 @@ from elmokit.errors import ConfigError, ElmokitError
 
 Sentence = str | Sequence[str]
 LATER = (429, 503)
-"""Answers after which a request is sent again, when the service says so."""
+"""Answers after which a request is sent again, if they have Retry-After."""
 
 
 class ServiceError(ElmokitError):
@@ -46,13 +46,13 @@ class Client:
 
     Args:
         address: Where it is, such as ``http://127.0.0.1:8000`` or ``https://example.org/elmo``.
-        token: A bearer token, if it wants one.
+        token: A bearer token, if the service needs one.
         model: The model that all requests are for; the service's first when left out.
         timeout: Seconds to wait for an answer.
-        retries: How often a request is sent again that the service had no room for.
+        retries: How often a request is sent again after 429 or 503.
 
     Raises:
-        ConfigError: The address is none.
+        ConfigError: The address is invalid.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def models(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Client:
         return self._post("/v1/similar", body)
 
     def layers(self, sentence: Sentence, other: Sentence | None = None) -> dict[str, Any]:
-        """Cosines of every token with every token, a matrix a layer."""
+        """Cosines of every token with every token, one matrix per layer."""
         return self._post("/v1/layers", {"sentence": sentence, "other": other})
 
     def score(self, sentences: Iterable[Sentence]) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ class Client:
         position: int | None = None,
         k: int = 10,
     ) -> dict[str, Any]:
-        """Words that fit a place, by both directions and by each."""
+        """Words that fit a position, by both directions and by each."""
         body = {"sentence": sentence, "word": word, "position": position, "k": k}
         return self._post("/v1/substitutes", body)
 
@@ -169,7 +169,7 @@ class Client:
         position: int | None = None,
         k: int = 10,
     ) -> dict[str, Any]:
-        """The way of one word through the machine."""
+        """All intermediate results of the forward pass for one word."""
         body = {"sentence": sentence, "word": word, "position": position, "k": k}
         return self._post("/v1/inspect", body)
 
@@ -192,16 +192,16 @@ class Client:
         return answer
 
     def _send(self, method: str, path: str, body: bytes | None, accept: str) -> bytes:
-        for turn in range(self._retries + 1):
+        for attempt in range(self._retries + 1):
             status, headers, answer = self._once(method, path, body, accept)
             if status == 200:
                 return answer
             after = headers.get("Retry-After", "")
             wait = float(after) if after.isdecimal() else None
-            if status not in LATER or wait is None or turn == self._retries:
+            if status not in LATER or wait is None or attempt == self._retries:
                 raise ServiceError(status, _detail(answer), wait)
             time.sleep(wait)
-        raise AssertionError("the last turn returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _once(
         self, method: str, path: str, body: bytes | None, accept: str
@@ -214,8 +214,7 @@ class Client:
             return self._exchange(method, path, body, headers)
         except (http.client.RemoteDisconnected, ConnectionError):
             self._connection.close()
-            # The service may have closed a connection that nobody used for a while. Asking twice
-            # does no harm: no request changes anything there.
+            # The service may have closed an idle connection. Requests are idempotent.
             if not used_before:
                 raise
             return self._exchange(method, path, body, headers)
@@ -228,7 +227,7 @@ class Client:
             answer = self._connection.getresponse()
             return answer.status, answer.headers, answer.read()
         except BaseException:
-            self._connection.close()  # half an answer would be read as the next one
+            self._connection.close()  # the rest of an answer would be read as the next one
             raise
 
 

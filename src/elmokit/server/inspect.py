@@ -1,4 +1,4 @@
-"""The way of one word through the machine, with its real numbers.
+"""All intermediate results of the forward pass for one word: what ``/v1/inspect`` answers.
 
 Nothing here is approximate: the steps are those of the model, and the last of them is the vector
 that `Elmo.encode` gives.
@@ -29,23 +29,23 @@ SHOWN = 8
 GATE_BINS = 10
 
 
-def walk(elmo: Elmo, tokens: Sequence[str], position: int, k: int) -> dict[str, Any]:
-    """Everything that happens to one word of a sentence, ready for JSON.
+def inspect_word(elmo: Elmo, tokens: Sequence[str], position: int, k: int) -> dict[str, Any]:
+    """The forward pass of a sentence, as seen from one of its words, ready for JSON.
 
     Args:
         elmo: The model.
         tokens: The sentence.
         position: The word, from 0; it must be there.
-        k: How many filters and guesses to give.
+        k: How many filters and predictions to give.
     """
     with no_gradients():
         report: dict[str, Any] = {
             "tokens": list(tokens),
             "position": position,
-            **_spelling(elmo, tokens[position], k),
+            **_char_cnn(elmo, tokens[position], k),
         }
         vectors, packing, _ = elmo.embed_tokens([list(tokens)])  # (N, P)
-        # The sentence's first marker shifts everything by one.
+        # The BOS marker shifts everything by one.
         report["token_vector"] = _numbers(vectors[position + 1])
         layers = elmo.bilm.layers(vectors, packing, elmo.bilm.zero_states(1))
         next(layers)  # layer 0 is the token vector
@@ -71,21 +71,21 @@ def _numbers(vector: Tensor) -> dict[str, Any]:
     return {"norm": float(vector.norm()), "first": vector[:SHOWN].tolist()}
 
 
-def _spelling(elmo: Elmo, word: str, k: int) -> dict[str, Any]:
-    """What the character CNN makes of a word; nothing for a model that reads words alone."""
+def _char_cnn(elmo: Elmo, word: str, k: int) -> dict[str, Any]:
+    """The steps of the character CNN for a word; empty for a model without one."""
     cnn = elmo.bilm.encoder.characters
     alphabet = _alphabet(elmo)
     if cnn is None or alphabet is None:
         return {"characters": [], "widths": [], "filters": [], "highways": []}
     ids = alphabet.ids([word])  # (1, C)
     names = _names(alphabet, word, ids[0].tolist())
-    responses, places, widths = _maxima(cnn, torch.as_tensor(ids).to(elmo.device))
+    responses, starts, widths = _maxima(cnn, torch.as_tensor(ids).to(elmo.device))
     tanh = elmo.config.characters is not None and elmo.config.characters.activation == "tanh"
     x = torch.tanh(responses) if tanh else torch.relu(responses)  # (F,)
     strongest = x.topk(min(k, len(x)))
     filters = []
     for number, value in zip(strongest.indices.tolist(), strongest.values.tolist(), strict=True):
-        width, start = int(widths[number]), int(places[number])
+        width, start = int(widths[number]), int(starts[number])
         filters.append(
             {
                 "number": number,
@@ -126,7 +126,7 @@ _ALPHABETS: WeakKeyDictionary[Elmo, Alphabet | None] = WeakKeyDictionary()
 
 
 def _alphabet(elmo: Elmo) -> Alphabet | None:
-    """What turns the model's words into ids; kept, for asking a GPU's model takes long."""
+    """The model's alphabet; cached, because `checkpoint` copies all weights to the CPU."""
     if elmo not in _ALPHABETS:
         symbols = elmo.checkpoint().symbols
         _ALPHABETS[elmo] = InputBuilder(elmo.config, elmo.vocabulary, symbols).alphabet
@@ -134,17 +134,17 @@ def _alphabet(elmo: Elmo) -> Alphabet | None:
 
 
 def _maxima(cnn: CharacterCnn, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Each filter's largest response (F,), where it is (F,), and its width (F,)."""
+    """Each filter's largest response (F,), where its window starts (F,), and its width (F,)."""
     characters = F.embedding(ids, cnn.embedding).transpose(1, 2)  # (1, E, C)
-    values, places, widths = [], [], []
+    values, starts, widths = [], [], []
     for filters in cnn.filters:
         assert isinstance(filters, Filter)
         responses = F.conv1d(characters, filters.weight, filters.bias)[0]  # (n, C - width + 1)
         best = responses.max(dim=1)
         values.append(best.values)
-        places.append(best.indices)
+        starts.append(best.indices)
         widths.append(torch.full_like(best.indices, filters.weight.shape[2]))
-    return torch.cat(values), torch.cat(places), torch.cat(widths)
+    return torch.cat(values), torch.cat(starts), torch.cat(widths)
 
 
 def _distinct(widths: Tensor) -> list[int]:
@@ -152,9 +152,9 @@ def _distinct(widths: Tensor) -> list[int]:
 
 
 def _names(alphabet: Alphabet, word: str, ids: list[int]) -> list[str]:
-    """What stands behind each id: a character, a byte, or a mark."""
+    """What each id means: a character, a byte, or a marker."""
     names = []
-    for place, number in enumerate(ids):
+    for index, number in enumerate(ids):
         if number == alphabet.begin_word:
             names.append("<word>")
         elif number == alphabet.end_word:
@@ -167,12 +167,12 @@ def _names(alphabet: Alphabet, word: str, ids: list[int]) -> list[str]:
             byte = number - BYTE_SHIFT
             names.append(chr(byte) if 0x20 < byte < 0x7F else f"0x{byte:02X}")
         else:
-            names.append(word[place - 1])
+            names.append(word[index - 1])
     return names
 
 
 def _guesses(elmo: Elmo, tokens: Sequence[str], k: int) -> list[dict[str, Any]]:
-    """What both directions expect at each place, without having read the word there."""
+    """What both directions predict at each position, without having read the word there."""
     model = LanguageModel(elmo)
     outputs, _ = model.read([list(tokens)])
     is_word = model.is_word()
@@ -184,8 +184,8 @@ def _guesses(elmo: Elmo, tokens: Sequence[str], k: int) -> list[dict[str, Any]]:
             probabilities = model.distribution(rows[neighbours[name]]).exp()  # (V,)
             best = probabilities.masked_fill(~is_word, 0).topk(min(k, int(is_word.sum())))
             guess[name] = [
-                {"word": model.vocabulary.words[place], "probability": value}
-                for place, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+                {"word": model.vocabulary.words[index], "probability": value}
+                for index, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
             ]
         found.append(guess)
     return found

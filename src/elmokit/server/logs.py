@@ -1,20 +1,42 @@
-"""Logs as JSON, one object a line. What clients send is not in them unless asked for."""
+"""Logs as JSON, one object per line, and the middleware that counts and logs every request.
+
+What clients send is in the logs only with ``log_texts``.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+import time
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from elmokit.server.metrics import Metrics
 
 NAME = "elmokit.server"
 FIELDS = "elmokit_fields"
-"""Attribute of a record that holds further fields."""
+"""Attribute of a log record that holds further fields."""
+REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+CLIENT_LEFT = 499
+"""Status in logs and metrics of a request whose client disconnected before the answer."""
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # The page loads nothing from other sites, and no site may frame it.
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; "
+    "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'",
+}
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object for each record."""
+    """One JSON object per record."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
@@ -29,18 +51,18 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
-def event(message: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Log one thing that happened."""
+def log_event(message: str, level: int = logging.INFO, **fields: Any) -> None:
+    """Log an event with its fields."""
     logging.getLogger(NAME).log(level, message, extra={FIELDS: fields})
 
 
-def problem(message: str, **fields: Any) -> None:
+def log_exception(message: str, **fields: Any) -> None:
     """Log the exception that is being handled."""
     logging.getLogger(NAME).exception(message, extra={FIELDS: fields})
 
 
-def set_up() -> None:
-    """Send the service's logs, and those of the server under it, to standard error."""
+def configure_logging() -> None:
+    """Send the logs of the service and of uvicorn to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     for name, level in ((NAME, logging.INFO), ("uvicorn", logging.WARNING)):
@@ -48,3 +70,74 @@ def set_up() -> None:
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
+
+
+class RequestLogMiddleware:
+    """The outermost middleware: gives requests an id, counts, times and logs them.
+
+    An exception that no handler took becomes an answer with status 500.
+
+    Args:
+        app: The application inside.
+        metrics: Where requests are counted.
+        log_texts: Put what clients send into the log.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, log_texts: bool) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._log_texts = log_texts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run one request and log it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if REQUEST_ID.fullmatch(given) else uuid4().hex
+        status = 0
+        notes = scope.setdefault("state", {})
+        notes["log"] = {}
+        start = time.perf_counter()
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                for header, value in HEADERS.items():
+                    headers.setdefault(header, value)
+                if scope["app"].state.service.draining:
+                    headers["Connection"] = "close"  # so that the client connects elsewhere
+            await send(message)
+
+        self._metrics.begin()
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception:
+            log_exception("failure", request=request_id, path=scope["path"])
+            if not status:
+                detail = f"internal error; the service's log has it under {request_id}"
+                await JSONResponse({"detail": detail}, 500)(scope, receive, send_with_headers)
+        finally:
+            seconds = time.perf_counter() - start
+            self._finish(scope, request_id, status, seconds, notes["log"])
+
+    def _finish(
+        self, scope: Scope, request_id: str, status: int, seconds: float, fields: dict[str, Any]
+    ) -> None:
+        # Paths that no route has would each be a time series of their own.
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.end(route, status or CLIENT_LEFT, seconds)
+        if not self._log_texts:
+            fields.pop("texts", None)
+        log_event(
+            "request",
+            request=request_id,
+            method=scope["method"],
+            path=scope["path"],
+            status=status or CLIENT_LEFT,
+            ms=round(seconds * 1000, 1),
+            **fields,
+        )

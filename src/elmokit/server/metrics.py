@@ -1,4 +1,4 @@
-"""Numbers about the running service, in the text format of Prometheus."""
+"""Metrics of the running service, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """The service's counters. Each service has its own."""
+    """Counters, gauges and histograms of one service."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -21,7 +21,7 @@ class Metrics:
         )
         self._seconds = Histogram(
             "elmokit_request_seconds",
-            "Time from the request's head to the end of the answer.",
+            "Time from the request's headers to the end of the answer.",
             ["route"],
             buckets=SECONDS,
             registry=registry,
@@ -30,10 +30,12 @@ class Metrics:
             "elmokit_requests_in_flight", "Requests that are being answered.", registry=registry
         )
         self._cancelled = Counter(
-            "elmokit_requests_cancelled", "Requests whose client has left.", registry=registry
+            "elmokit_requests_cancelled", "Requests whose client disconnected.", registry=registry
         )
-        self._queued = Gauge("elmokit_queue_requests", "Requests that wait.", registry=registry)
-        self._queued_tokens = Gauge("elmokit_queue_tokens", "Tokens that wait.", registry=registry)
+        self._queued = Gauge("elmokit_queue_requests", "Requests in the queue.", registry=registry)
+        self._queued_tokens = Gauge(
+            "elmokit_queue_tokens", "Tokens in the queue.", registry=registry
+        )
         self._tokens = Counter(
             "elmokit_tokens", "Tokens the models have read, markers included.", registry=registry
         )
@@ -51,7 +53,7 @@ class Metrics:
         )
 
     def begin(self) -> None:
-        """A request has come."""
+        """A request has arrived."""
         self._in_flight.inc()
 
     def end(self, route: str, status: int, seconds: float) -> None:
@@ -61,11 +63,11 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
 
     def cancelled(self) -> None:
-        """Its client has left."""
+        """Its client disconnected."""
         self._cancelled.inc()
 
     def queue(self, requests: int, tokens: int) -> None:
-        """What waits now."""
+        """Requests and tokens in the queue."""
         self._queued.set(requests)
         self._queued_tokens.set(tokens)
 
@@ -77,5 +79,5 @@ class Metrics:
         self._batch_seconds.observe(seconds)
 
     def text(self) -> bytes:
-        """All of it for Prometheus."""
+        """All metrics in the text format."""
         return generate_latest(self._registry)

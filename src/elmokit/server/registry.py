@@ -23,17 +23,17 @@ class UnknownNameError(DataError):
 
 @dataclass(frozen=True)
 class ModelRegistry:
-    """What a service offers."""
+    """The models and predictors of a service."""
 
     models: Mapping[str, Elmo]
-    """By name; the first is taken when a request names none."""
+    """By name; the first is the default."""
     predictors: Mapping[str, Predictor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.models:
             raise ConfigError("a service needs at least one model")
         for elmo in self.models.values():
-            # Loads the tokeniser and packs weights now, so that no client waits for it.
+            # Loads the tokeniser and prepacks weights now, so that no client waits for it.
             elmo.tokenize("")
             elmo.encode([[]])
 
@@ -56,7 +56,7 @@ class ModelRegistry:
         return _named("predictor", name, self.predictors)
 
     def describe(self) -> dict[str, Any]:
-        """All of it in numbers, ready for JSON."""
+        """Names, sizes and abilities, ready for JSON."""
         return {
             "models": [_describe(name, elmo) for name, elmo in self.models.items()],
             "predictors": [
@@ -89,7 +89,7 @@ def _describe(name: str, elmo: Elmo) -> dict[str, Any]:
 
 
 def predicts_words(elmo: Elmo) -> bool:
-    """Whether the model has what a language model needs."""
+    """Whether the model is a language model: it has a softmax and a vocabulary."""
     try:
         LanguageModel(elmo)
     except ConfigError:
@@ -101,7 +101,7 @@ def named_sources(given: Sequence[str]) -> dict[str, str]:
     """``NAME=SOURCE`` or ``SOURCE`` each; without a name it is the last part of the source.
 
     Raises:
-        ConfigError: A name is there twice or is empty.
+        ConfigError: A name occurs twice or is empty.
     """
     found: dict[str, str] = {}
     for text in given:

@@ -1,4 +1,4 @@
-"""Requests and answers as they stand in the OpenAPI document."""
+"""Requests and answers as pydantic models; the OpenAPI document is made of them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-# Lists end at their first fault: a complaint names one, and a body may hold a million.
+# Lists stop at their first error: a message names one, and a body may hold a million.
 Tokens = Annotated[list[StrictStr], Field(fail_fast=True)]
 Sentence = Annotated[
     StrictStr | Tokens,
     Field(description="A text, which the model's tokeniser splits, or its tokens."),
 ]
 SentenceList = Annotated[list[Sentence], Field(fail_fast=True)]
-Sentences = Annotated[SentenceList, Field(description="Sentences; the answer has their order.")]
+Sentences = Annotated[SentenceList, Field(description="Sentences; answers are in their order.")]
 ModelName = Annotated[
     StrictStr | None, Field(description="A name of /v1/models; the first when left out.")
 ]
@@ -22,7 +22,7 @@ Layers = Annotated[
     Literal["mean", "top", "all", "mix"]
     | Annotated[StrictInt, Field(ge=-100, le=100)]
     | Annotated[list[Weight], Field(fail_fast=True)],
-    Field(description="mean, top, all, mix, a layer's number, or one weight for each layer."),
+    Field(description="mean, top, all, mix, a layer's number, or one weight per layer."),
 ]
 Pool = Annotated[
     Literal["mean", "max"] | None, Field(description="One vector per sentence, over its tokens.")
@@ -32,7 +32,7 @@ Position = Annotated[
 ]
 Word = Annotated[
     StrictStr | None,
-    Field(description="The token itself, exactly as it stands there; the first of several."),
+    Field(description="The token itself, exactly as written; the first of several."),
 ]
 Count = Annotated[StrictInt, Field(ge=1, le=1000, description="How many to return.")]
 
@@ -85,7 +85,7 @@ class ScoreRequest(Request):
 
 
 class SubstitutesRequest(Request):
-    """A place in a sentence, and how many words to guess for it."""
+    """A position in a sentence, and how many words to predict for it."""
 
     sentence: Sentence
     word: Word = None
@@ -94,13 +94,13 @@ class SubstitutesRequest(Request):
 
 
 class InspectRequest(Request):
-    """A word in a sentence whose way through the model is shown."""
+    """A word in a sentence whose intermediate results are shown."""
 
     sentence: Sentence
     word: Word = None
     position: Position = None
     k: Annotated[
-        StrictInt, Field(ge=1, le=100, description="How many filters and guesses to return.")
+        StrictInt, Field(ge=1, le=100, description="How many filters and predictions to return.")
     ] = 10
 
 
@@ -149,8 +149,8 @@ class Use(BaseModel):
     tokens: list[str]
 
 
-class Place(BaseModel):
-    """A sentence, and a token in it if one was asked about."""
+class TokenPosition(BaseModel):
+    """A sentence, and a token in it if one was given."""
 
     tokens: list[str]
     position: int | None
@@ -167,14 +167,14 @@ class SimilarAnswer(BaseModel):
     """Cosines with one other use, or the nearest of many."""
 
     model: str
-    query: Place
-    other: Place | None
+    query: TokenPosition
+    other: TokenPosition | None
     cosine: Cosines | None
     uses: list[Use] | None
 
 
 class LayersAnswer(BaseModel):
-    """Cosines of all pairs of tokens: one matrix a layer, lowest first."""
+    """Cosines of all pairs of tokens: one matrix per layer, lowest first."""
 
     model: str
     tokens: list[str]
@@ -208,7 +208,7 @@ class ScoreAnswer(BaseModel):
 
 
 class Guess(BaseModel):
-    """A word for a place, with natural logarithms of its probabilities."""
+    """A word for a position, with natural logarithms of its probabilities."""
 
     word: str
     logprob: float
@@ -217,7 +217,7 @@ class Guess(BaseModel):
 
 
 class SubstitutesAnswer(BaseModel):
-    """Words that fit: by both directions together (their product), and by each alone."""
+    """Words that fit: by the product of both directions, and by each direction."""
 
     model: str
     tokens: list[str]
@@ -253,13 +253,13 @@ class ModelsAnswer(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the service lives, or takes requests."""
+    """Whether the service is alive, or accepts requests."""
 
     status: Literal["ok"]
 
 
 class Character(BaseModel):
-    """What the character CNN reads: a character or byte, or a mark, and its id."""
+    """What the character CNN reads: a character, byte or marker, and its id."""
 
     character: str
     id: int
@@ -284,14 +284,14 @@ class FilterResponse(BaseModel):
 
 
 class Numbers(BaseModel):
-    """A vector's length and its first numbers."""
+    """A vector's norm and its first numbers."""
 
     norm: float
     first: list[float]
 
 
 class HighwayGates(BaseModel):
-    """How far the gates of a highway are open: their mean, and how many in each tenth."""
+    """Values of a highway's transform gates: their mean, and a histogram of ten bins."""
 
     mean: float
     bins: list[int]
@@ -299,7 +299,7 @@ class HighwayGates(BaseModel):
 
 
 class States(Numbers):
-    """One direction's state at the word, and the states' lengths at every token."""
+    """One direction's hidden state at the word, and the norms of all tokens' hidden states."""
 
     norms: list[float]
 
@@ -311,23 +311,23 @@ class LayerStates(BaseModel):
     directions: dict[str, States]
 
 
-class Chance(BaseModel):
+class WordProbability(BaseModel):
     """A word and its probability."""
 
     word: str
     probability: float
 
 
-class PlaceGuesses(BaseModel):
-    """What each direction expects at a place, without having read the word there."""
+class PositionGuesses(BaseModel):
+    """What each direction predicts at a position, without having read the word there."""
 
     token: str
-    forward: list[Chance]
-    backward: list[Chance] | None
+    forward: list[WordProbability]
+    backward: list[WordProbability] | None
 
 
 class InspectAnswer(BaseModel):
-    """The way of one word through the machine."""
+    """All intermediate results of the forward pass for one word."""
 
     model: str
     tokens: list[str]
@@ -338,4 +338,4 @@ class InspectAnswer(BaseModel):
     highways: list[HighwayGates]
     token_vector: Numbers
     layers: list[LayerStates]
-    guesses: list[PlaceGuesses] | None
+    guesses: list[PositionGuesses] | None

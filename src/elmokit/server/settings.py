@@ -1,4 +1,4 @@
-"""What a service allows: limits, and who may come in."""
+"""Settings of a service: limits, and who may call it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TOKENS_VARIABLE = "ELMOKIT_TOKENS"
 """Bearer tokens in the environment, between commas or spaces."""
 SHORTEST_TOKEN = 16
 ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?/?")
-USUAL_PORTS = {"http": 80, "https": 443}
-"""Browsers leave these out."""
+DEFAULT_PORTS = {"http": 80, "https": 443}
+"""Default ports, which browsers leave out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much a request may ask, and how requests are joined. All are positive numbers."""
+    """Limits of requests and answers, and how requests are batched. All are positive numbers."""
 
     body_bytes: int = 2 << 20
     """Bytes of a request's body; more is answered with 413."""
@@ -33,19 +33,19 @@ class Limits:
     word_characters: int = 1000
     """Characters of one token."""
     answer_numbers: int = 8 << 20
-    """Numbers in one answer: tokens x layers x width; characters where it is uses of a word."""
+    """Numbers in one answer: tokens x layers x width; characters for uses of a word."""
     inspected_tokens: int = 64
-    """Tokens of a sentence whose every step is shown."""
+    """Tokens of a sentence given to ``/v1/inspect``."""
     queue_requests: int = 1024
-    """Requests that may wait; more are answered with 429."""
+    """Requests in the queue; more are answered with 429."""
     queue_tokens: int = 131_072
-    """Tokens that may wait; more are answered with 429."""
+    """Tokens in the queue; more are answered with 429."""
     seconds: float = 30.0
-    """Time for a request to come in, for it to be answered, and for its client to read on."""
+    """Time for a body to arrive, to compute an answer, and for a client to read any of it."""
     batch_tokens: int = 4096
     """The most tokens run together."""
     wait_ms: float = 5.0
-    """How long a lone request waits for others to share its batch."""
+    """How long a single request waits for others to share its batch."""
     connections: int = 1024
     """Open connections; more are answered with 503."""
 
@@ -57,17 +57,17 @@ class Limits:
         if self.queue_tokens < self.tokens:
             raise ConfigError(
                 f"queue_tokens={self.queue_tokens} is below tokens={self.tokens}: a request of "
-                "the largest size could never be taken; raise queue_tokens (--queue-tokens), or "
+                "the largest size could never be accepted; raise queue_tokens (--queue-tokens), or "
                 "lower tokens (--max-tokens)"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who may come in."""
+    """Who may call the service."""
 
     tokens: tuple[str, ...] = ()
-    """Bearer tokens; one of them must come with every request, if there are any."""
+    """Bearer tokens; if there are any, every request must have one of them."""
     hosts: tuple[str, ...] = ()
     """Names in the Host header, besides ``localhost`` and addresses made of numbers."""
     origins: tuple[str, ...] = ()
@@ -87,17 +87,17 @@ def _origin(given: str) -> str:
     """An origin as browsers write it.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not an origin.
     """
     found = ORIGIN.fullmatch(given.lower())
     if found is None:
         raise ConfigError(
-            f"{given!r:.80} is no origin: write one site as scheme://host[:port], such as "
+            f"{given!r:.80} is not an origin: write one site as scheme://host[:port], such as "
             "https://example.org (there is no wildcard)"
         )
     scheme, host, port = found.groups()
-    usual = port is None or int(port) == USUAL_PORTS.get(scheme)
-    return f"{scheme}://{host}" if usual else f"{scheme}://{host}:{int(port)}"
+    default = port is None or int(port) == DEFAULT_PORTS.get(scheme)
+    return f"{scheme}://{host}" if default else f"{scheme}://{host}:{int(port)}"
 
 
 def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a service that listens there."""
+    """Whether only this machine can reach a service at this address."""
     if host == "localhost":
         return True
     try:

@@ -1,1 +1,6 @@
-"""The routes, a module for each subject; common is what they share."""
+"""The routes of the service.
+
+common: reading a request, its limits, waiting for the result, writing the answer. bilm: what a
+model gives (``/v1/encode``, ``similar``, ``layers``, ``score``, ``substitutes``, ``inspect``).
+predict: answers of saved predictors.
+"""

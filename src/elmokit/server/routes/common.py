@@ -1,4 +1,4 @@
-"""What routes share: reading a request, its limits, waiting for the answer, writing it."""
+"""What routes share: reading a request, its limits, waiting for the result, writing the answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
 
 LONG_TEXT = 10_000
-"""Characters from which on texts are split in another thread."""
+"""Texts with at least as many characters are tokenised in another thread."""
 MARKERS = 2
 """Tokens the model adds to every sentence."""
 
@@ -41,27 +41,27 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         408: "The body did not arrive in time.",
         413: "The body is too large.",
         415: "The content type is unknown.",
-        422: "The request asks for something impossible, or for too much.",
+        422: "The request is invalid, or too large.",
         429: "Too much is waiting; see Retry-After.",
         503: "The answer took too long, or the service is stopping.",
     }.items()
 }
-"""What any route may answer instead."""
+"""Error answers of any route, for the OpenAPI document."""
 
 
 @dataclass
 class Service:
-    """Everything a route needs; ``app.state.service``."""
+    """What routes share at run time; ``app.state.service``."""
 
     registry: ModelRegistry
     limits: Limits
     metrics: Metrics
     batcher: Batcher
     draining: bool = False
-    """The service is about to stop: it finishes what it has."""
+    """The service is shutting down: it answers what it has accepted."""
 
     def drain(self) -> None:
-        """Prepare for the end."""
+        """Answer what was accepted without waiting for larger batches."""
         self.draining = True
         self.batcher.hurry()
 
@@ -71,15 +71,15 @@ class ContentTypeError(DataError):
 
 
 class AcceptError(DataError):
-    """None of the content types that the client takes is offered: answered with 406."""
+    """None of the content types that the client accepts is offered: answered with 406."""
 
 
 class TooSlow(Exception):  # noqa: N818
-    """An answer took too long."""
+    """Computing an answer exceeded the time limit."""
 
 
 class ClientLeft(Exception):  # noqa: N818
-    """Nobody is there to read the answer."""
+    """The client has disconnected."""
 
 
 def service_of(request: Request) -> Service:
@@ -89,12 +89,12 @@ def service_of(request: Request) -> Service:
 
 
 def content_type(request: Request) -> str:
-    """What kind of body it is, in lower case and without parameters."""
+    """The content type in lower case, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def read_json(request: Request, model: type[M]) -> M:
-    """The body of a route that takes JSON alone."""
+    """The validated JSON body of a request."""
     kind = content_type(request)
     if kind != JSON:
         raise ContentTypeError(f"the content type is {kind!r:.80}; send {JSON}")
@@ -113,10 +113,10 @@ async def tokens_of(
     sentences: Sequence[str | list[str]],
     split: Callable[[str], Sequence[str]],
 ) -> list[Tokens]:
-    """Tokens of the sentences, all limits checked.
+    """Tokens of the sentences, checked against the limits.
 
     Raises:
-        DataError: There are too many sentences or tokens, or a token is too long or impossible.
+        DataError: There are too many sentences or tokens, or a token is too long or invalid.
     """
     limits = service_of(request).limits
     if len(sentences) > limits.sentences:
@@ -125,51 +125,49 @@ async def tokens_of(
         )
     size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
 
-    def work() -> list[Tokens]:
+    def tokenize() -> list[Tokens]:
         return [list(split(s)) if isinstance(s, str) else s for s in sentences]
 
-    found = work() if size < LONG_TEXT else await asyncio.to_thread(work)
+    found = tokenize() if size < LONG_TEXT else await asyncio.to_thread(tokenize)
     check_tokens(found, limits)
     note_texts(request, found)
     return found
 
 
 def note_texts(request: Request, texts: Sequence[Sequence[str]]) -> None:
-    """Tell the log what a request is about."""
+    """Add sizes and texts of a request to its log entry."""
     notes = request.scope["state"]["log"]
     notes |= {"sentences": len(texts), "tokens": sum(map(len, texts)), "texts": texts}
 
 
 def check_tokens(found: Sequence[Sequence[str]], limits: Limits) -> None:
-    """Compare tokens with the limits.
+    """Check tokens against the limits.
 
     Raises:
-        DataError: There are too many, or one is too long or impossible.
+        DataError: There are too many, or one is too long or holds a NUL character.
     """
     total = sum(map(len, found))
     if total > limits.tokens:
         raise DataError(f"{total} tokens; this service takes {limits.tokens} at a time")
     for number, tokens in enumerate(found):
-        for place, token in enumerate(tokens):
+        for position, token in enumerate(tokens):
             if len(token) > limits.word_characters:
                 raise DataError(
-                    f"sentence {number}: token {place} has {len(token)} characters; this service "
-                    f"takes {limits.word_characters}"
+                    f"sentence {number}: token {position} has {len(token)} characters; "
+                    f"this service takes {limits.word_characters}"
                 )
             if "\0" in token:
-                raise DataError(f"sentence {number}: token {place} holds a NUL character")
-            if not token.isascii() and any("\ud800" <= sign <= "\udfff" for sign in token):
-                raise DataError(f"sentence {number}: token {place} holds a lone surrogate")
+                raise DataError(f"sentence {number}: token {position} holds a NUL character")
 
 
 async def one_sentence(request: Request, elmo: Elmo, sentence: str | list[str]) -> Tokens:
-    """Tokens of one sentence, limits checked."""
+    """Tokens of one sentence, checked against the limits."""
     (tokens,) = await tokens_of(request, [sentence], elmo.tokenize)
     return tokens
 
 
 def find(tokens: Sequence[str], word: str | None, position: int | None) -> int | None:
-    """The place of a word, given by itself or by its position; None if neither is given.
+    """The position of a token, given as word or as position; None if neither is given.
 
     Raises:
         DataError: It is not there.
@@ -177,25 +175,25 @@ def find(tokens: Sequence[str], word: str | None, position: int | None) -> int |
     if word is not None and position is not None:
         raise DataError("give a word or a position, not both")
     if word is not None:
-        places = occurrences(tokens, word)
-        if not places:
+        positions = occurrences(tokens, word)
+        if not positions:
             raise DataError(f"no token {word!r:.80} in the sentence; see how it is split")
-        return places[0]
+        return positions[0]
     if position is not None and position >= len(tokens):
         raise DataError(f"no token {position} in a sentence of {len(tokens)}")
     return position
 
 
 def find_one(tokens: Sequence[str], word: str | None, position: int | None) -> int:
-    """The same where a place is needed."""
-    place = find(tokens, word, position)
-    if place is None:
+    """Like `find`, but one of the two must be given."""
+    found = find(tokens, word, position)
+    if found is None:
         raise DataError("give a word of the sentence, or its position")
-    return place
+    return found
 
 
 def check_predicts(name: str, elmo: Elmo) -> None:
-    """Refuse what only a language model can do.
+    """Refuse models that are no language model.
 
     Raises:
         DataError: The model has no softmax or no vocabulary.
@@ -207,16 +205,16 @@ def check_predicts(name: str, elmo: Elmo) -> None:
 async def compute(
     request: Request, kind: Kind, items: Sequence[Any], costs: Sequence[int]
 ) -> list[Any]:
-    """Results of the items, unless it takes too long or the client leaves.
+    """Results of the items, unless it takes too long or the client disconnects.
 
     Raises:
         QueueFull: Too much is waiting.
-        TooSlow: The time is over.
-        ClientLeft: The client is gone; its work was taken out of the queue.
+        TooSlow: The time limit is over.
+        ClientLeft: The client disconnected; its items were taken out of the queue.
     """
     service = service_of(request)
     work = asyncio.ensure_future(service.batcher.run(kind, items, costs))
-    left = asyncio.ensure_future(_departure(request))
+    left = asyncio.ensure_future(_disconnect(request))
     try:
         await asyncio.wait(
             (work, left), timeout=service.limits.seconds, return_when=asyncio.FIRST_COMPLETED
@@ -244,12 +242,12 @@ def _result(work: asyncio.Future[list[Any]]) -> list[Any]:
 
 
 async def compute_alone(request: Request, call: Callable[[], Any], tokens: int) -> Any:
-    """The same for one call that shares no batch."""
+    """Like `compute`, for one call that shares no batch."""
     (result,) = await compute(request, Kind(None, lambda _: [call()]), [None], [tokens])
     return result
 
 
-async def _departure(request: Request) -> None:
+async def _disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
