@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import elmokit
-from elmokit.checkpoints.sources import embedded_models
-from elmokit.encode.similarity import cosine
-from elmokit.encode.writers import open_writer
+from elmokit.checkpoints import embedded_models
+from elmokit.encode import cosine, open_writer
 
 ENGLISH = {
     "bank": {

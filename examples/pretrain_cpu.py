@@ -22,9 +22,8 @@ import numpy as np
 import torch
 
 import elmokit
-from elmokit.corpus.prepare import CorpusConfig
-from elmokit.corpus.shards import TokenCorpus
-from elmokit.lm.perplexity import perplexity
+from elmokit.corpus import CorpusConfig, TokenCorpus
+from elmokit.lm import perplexity
 from elmokit.training.settings import settings_for
 
 HELD_OUT = 0.03

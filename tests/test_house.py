@@ -38,7 +38,7 @@ STAGES = (
     "cli",
 )
 """Each may import the ones before it."""
-FOR_ALL = {"config", "errors", "files"}
+FOR_ALL = {"config", "errors", "files", "lazy"}
 FACADE = {"encode/elmo.py": {"lm"}, "encode/embedding.py": {"word_vectors"}}
 """Methods of `Elmo` that lead to a later stage, imported where they are called."""
 MOST_LINES = 600
@@ -222,3 +222,29 @@ def test_tracked_files_say_nothing_private():
 def test_pictures_are_small():
     for path in (ROOT / "docs" / "images").glob("*.png"):
         assert path.stat().st_size < 150_000, path.name
+
+
+ROOMS_WITH_NAMES = [
+    path.parent.name
+    for path in sorted(PACKAGE.glob("*/__init__.py"))
+    if "lazy_names(" in path.read_text("utf-8")
+]
+
+
+@pytest.mark.parametrize("room", ROOMS_WITH_NAMES)
+def test_public_names_of_a_room_are_what_they_say(room):
+    """In whatever order: a module that is imported first does not hide a function of its name."""
+    package = importlib.import_module(f"elmokit.{room}")
+    for name in package.__all__:
+        if name in package._HOMES:
+            importlib.import_module(package._HOMES[name])
+        value = getattr(package, name)
+        assert name in dir(package)
+        assert getattr(value, "__module__", f"elmokit.{room}.").startswith(f"elmokit.{room}")
+        assert not isinstance(value, type(pytest)), f"elmokit.{room}.{name} is a module"
+
+
+def test_rooms_are_reached_without_importing_them():
+    code = "import elmokit\nassert elmokit.lm.perplexity.__name__ == 'perplexity'"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -6,8 +6,9 @@ loads no torch.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from elmokit.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -29,7 +30,40 @@ _HOMES = {
     "DataError": "elmokit.errors",
 }
 
+_ROOMS = (
+    "checkpoints",
+    "corpus",
+    "encode",
+    "engines",
+    "integrations",
+    "lm",
+    "model",
+    "probes",
+    "ray",
+    "server",
+    "tasks",
+    "text",
+    "training",
+    "word_vectors",
+)
+
 if TYPE_CHECKING:
+    from elmokit import (  # noqa: F401
+        checkpoints,
+        corpus,
+        encode,
+        engines,
+        integrations,
+        lm,
+        model,
+        probes,
+        ray,
+        server,
+        tasks,
+        text,
+        training,
+        word_vectors,
+    )
     from elmokit.config import ModelConfig
     from elmokit.encode.elmo import Elmo
     from elmokit.encode.embedding import ElmoEmbedding
@@ -61,16 +95,4 @@ __all__ = [
     "pretrain",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in {"tasks", "probes"}:
-        return importlib.import_module(f"elmokit.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "tasks", "probes"})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _ROOMS)

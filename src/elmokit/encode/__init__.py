@@ -1,9 +1,53 @@
-"""Stage 4: model → vectors → files.
+"""Encoding: model → vectors → files.
 
 loading finds and loads a model, elmo holds the `Elmo` class; layers, pooling and states are its
 arguments made real; word_cache stands in front of the character CNN; embedding is a layer for your
-own PyTorch model; static_vectors reads GloVe, word2vec and fastText; word_averages makes
-such tables from contexts; similarity compares; writers put vectors into files, and encoding a whole
-stream of texts. language_model is the predicting side of a model: scoring, perplexity, substitutes,
-generation and rescoring use it; forward_reader reads with the forward direction alone.
+own PyTorch model; similarity compares; writers put vectors into files, and encoding a whole
+stream of texts.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elmokit.lazy import lazy_names
+
+_HOMES = {
+    "load": "elmokit.encode.loading",
+    "Elmo": "elmokit.encode.elmo",
+    "Embedded": "elmokit.encode.embedding",
+    "ElmoEmbedding": "elmokit.encode.embedding",
+    "VectorWriter": "elmokit.encode.writers",
+    "open_writer": "elmokit.encode.writers",
+    "write_vectors": "elmokit.encode.encoding",
+    "Comparison": "elmokit.encode.similarity",
+    "Use": "elmokit.encode.similarity",
+    "compare": "elmokit.encode.similarity",
+    "cosine": "elmokit.encode.similarity",
+    "nearest_uses": "elmokit.encode.similarity",
+}
+
+if TYPE_CHECKING:
+    from elmokit.encode.elmo import Elmo
+    from elmokit.encode.embedding import ElmoEmbedding, Embedded
+    from elmokit.encode.encoding import write_vectors
+    from elmokit.encode.loading import load
+    from elmokit.encode.similarity import Comparison, Use, compare, cosine, nearest_uses
+    from elmokit.encode.writers import VectorWriter, open_writer
+
+__all__ = [
+    "Comparison",
+    "Elmo",
+    "ElmoEmbedding",
+    "Embedded",
+    "Use",
+    "VectorWriter",
+    "compare",
+    "cosine",
+    "load",
+    "nearest_uses",
+    "open_writer",
+    "write_vectors",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

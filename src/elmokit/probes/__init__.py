@@ -21,8 +21,9 @@ word_uses read; tables, plots and html show.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from elmokit.lazy import lazy_names
 
 _HOMES = {
     "pos": "elmokit.probes.pos",
@@ -61,14 +62,4 @@ __all__ = [
     "wsd",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'elmokit.probes' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

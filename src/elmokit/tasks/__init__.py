@@ -9,8 +9,9 @@ went, comparison does it with and without ELMo.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from elmokit.lazy import lazy_names
 
 _HOMES = {
     "fit": "elmokit.tasks.fitting",
@@ -38,9 +39,4 @@ def load(folder: Any, **options: Any) -> Predictor:
     return Predictor.load(folder, **options)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'elmokit.tasks' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

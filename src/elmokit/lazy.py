@@ -1,0 +1,57 @@
+"""Public names of a package, imported when they are first used.
+
+The packages' ``__init__`` modules use it, so that importing one of them loads no torch:
+
+    _HOMES = {"perplexity": "elmokit.lm.perplexity"}
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Collection, Mapping
+from types import ModuleType
+from typing import Any
+
+
+class _Package(ModuleType):
+    """A package in which importing a module does not hide the public name that it shares.
+
+    ``elmokit.lm.perplexity`` is a function, in whatever order it and its module are imported.
+    """
+
+    _public: frozenset[str]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and name in self._public):
+            super().__setattr__(name, value)
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, str], modules: Collection[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make the ``__getattr__`` and ``__dir__`` of a package.
+
+    Args:
+        package: Its ``__name__``.
+        homes: For each public name the module that defines it.
+        modules: Subpackages that are public themselves.
+    """
+    module = sys.modules[package]
+    module._public = frozenset(homes)  # type: ignore[attr-defined]
+    module.__class__ = _Package
+
+    def get(name: str) -> Any:
+        if name in modules:
+            return importlib.import_module(f"{package}.{name}")
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(homes[name]), name)
+        setattr(module, name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(module), *homes, *modules})
+
+    return get, names
