@@ -37,8 +37,8 @@ from elmokit.config import to_dict
 from elmokit.files import atomic_file
 from elmokit.tasks import fit, read_examples
 from elmokit.tasks.fitting import task_settings
-from elmokit.tasks.inputs.references import StaticVectors, as_layers
-from elmokit.tasks.inputs.source import LayerSource
+from elmokit.tasks.inputs.references import as_layers
+from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 
 CELLS = FOLDER.parent / "task-cells.json"
 RUNS = FOLDER.parent / "task-runs"

@@ -140,7 +140,9 @@ def test_an_origin_is_the_same_however_it_is_written(registry, given, sent):
     ["*", "foo", "", "null", "example.org", "https://", "https://a/b", "https://*.a", "//a"],
 )
 def test_what_is_no_origin_is_refused(given):
-    with pytest.raises(ConfigError, match=r"not an origin: write one site as scheme://host\[:port\]"):
+    with pytest.raises(
+        ConfigError, match=r"not an origin: write one site as scheme://host\[:port\]"
+    ):
         Access(origins=(given,))
 
 

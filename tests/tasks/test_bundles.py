@@ -16,7 +16,7 @@ from small_tasks import change, scores, settings, texts
 
 import elmokit
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.tasks.inputs.references import StaticVectors
+from elmokit.tasks.inputs.source import StaticVectors
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

@@ -16,8 +16,8 @@ import elmokit
 from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.tasks.embedder import Embedder
-from elmokit.tasks.inputs.elmo import ElmoLayers
-from elmokit.tasks.inputs.store import LayerStore
+from elmokit.tasks.inputs.mixed import LayerStore
+from elmokit.tasks.inputs.source import ElmoLayers
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "allennlp"
 SENTENCES = [("the", "bank"), (), ("a", "river", "bank"), ("the", "bank"), ("Größe",)]
@@ -171,7 +171,7 @@ def test_store_is_found_again_on_a_disk_that_it_has_filled(tmp_path, source, mon
         used = sum(path.stat().st_size for path in Path(folder).iterdir())
         return SimpleNamespace(free=disk - used)
 
-    monkeypatch.setattr("elmokit.tasks.inputs.store.shutil.disk_usage", usage)
+    monkeypatch.setattr("elmokit.tasks.inputs.mixed.shutil.disk_usage", usage)
     first = LayerStore(tmp_path, PLENTY).fill(source, SENTENCES)  # six tokens: more than is left
     again = LayerStore(tmp_path, PLENTY)
     assert again.fill(source, SENTENCES) == first

@@ -267,3 +267,30 @@ def test_tagger_comes_back(tmp_path):
     again = elmokit.tasks.load(tmp_path / "tagger")
     assert again.predict([e.tokens for e in data]) == predictor.predict([e.tokens for e in data])
     assert again.predict([()]) == [[]]
+
+
+def test_a_run_hashes_its_model_once_whatever_the_improvements(files, tmp_path, monkeypatch):
+    from elmokit.tasks.inputs import source
+    from elmokit.tasks.predictor import Predictor
+
+    calls = {"hash": 0, "load": 0, "save": 0}
+
+    def counted(name, function):
+        def call(*args, **kwargs):
+            calls[name] += 1
+            return function(*args, **kwargs)
+
+        return call
+
+    elmo = elmokit.load(files / "model")
+    monkeypatch.setattr(source, "fingerprint", counted("hash", source.fingerprint))
+    monkeypatch.setattr(source, "load", counted("load", source.load))
+    monkeypatch.setattr(Predictor, "save", counted("save", Predictor.save))
+    config = settings("classify", "run.epochs=4", "run.patience=0")
+    elmokit.tasks.fit(
+        "classify", texts(200), texts(40, seed=1), elmo=elmo, config=config,
+        output=tmp_path / "out", quiet=True,
+    )  # fmt: skip
+    assert calls["save"] > 1
+    # The model of the run, and the one in its folder, which must be the same.
+    assert (calls["hash"], calls["load"]) == (2, 1)

@@ -14,10 +14,9 @@ from elmokit.engines.device import to_device
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import PLACES, TaskConfig
 from elmokit.tasks.examples import Tokens
-from elmokit.tasks.inputs.layers import MixedLayers
-from elmokit.tasks.inputs.source import Input, LayerSource, TokenBatch
+from elmokit.tasks.inputs.mixed import Input, MixedLayers, TokenBatch, WrittenText
+from elmokit.tasks.inputs.source import LayerSource
 from elmokit.tasks.inputs.words import CharacterInput, StaticInput, WordInput
-from elmokit.tasks.inputs.written import WrittenText
 from elmokit.word_vectors.table import WordVectors
 
 

@@ -25,12 +25,11 @@ from elmokit.tasks.heads import get_task
 from elmokit.tasks.inputs.references import (
     Elmos,
     Static,
-    StaticVectors,
     as_layers,
     as_static,
     reference_to,
 )
-from elmokit.tasks.inputs.source import LayerSource
+from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 from elmokit.tasks.inputs.words import frequent_words
 from elmokit.tasks.items import place_named
 from elmokit.tasks.predictor import Facts, Predictor, read_data

@@ -35,13 +35,12 @@ from elmokit.tasks.heads import get_task
 from elmokit.tasks.inputs.references import (
     Elmos,
     Static,
-    StaticVectors,
     bundle_layers,
     open_layers,
     open_static,
     reference_to,
 )
-from elmokit.tasks.inputs.source import LayerSource
+from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 from elmokit.tasks.items import checked_examples, place_named, wrong_item
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.readers import read_examples
@@ -250,12 +249,12 @@ class Predictor:
             raise ConfigError(f"{folder}: this is a file. Give a folder for the predictor")
         folder.mkdir(parents=True, exist_ok=True)
         elmo = reference_to(self.elmo)
-        if self.elmo is not None and (bundle or self._owns_elmo or not self.elmo.lasts):
+        if self.elmo is not None and (bundle or self._owns_elmo or not self.elmo.is_stored):
             bundle_layers(self.elmo, folder / ELMO_FOLDER, _earlier(folder).get("elmo"))
             elmo = {**elmo, "name": ELMO_FOLDER, "bundled": True}
         static = reference_to(self.static)
         own = bundle or self._owns_static
-        if self.static is not None and (own or not self.static.lasts):
+        if self.static is not None and (own or not self.static.is_stored):
             written = self.static.save(folder / STATIC_FILE)
             static.update(name=STATIC_FILE, fingerprint=written, bundled=True)
         facts = {

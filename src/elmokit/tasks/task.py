@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.embedder import Side, Widths
 from elmokit.tasks.examples import Tokens
-from elmokit.tasks.inputs.written import WrittenText
+from elmokit.tasks.inputs.mixed import WrittenText
 from elmokit.tasks.items import Tokenize, wrong_item
 from elmokit.tasks.scores import Score, score_examples
 

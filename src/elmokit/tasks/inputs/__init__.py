@@ -1,9 +1,8 @@
-"""Sources of token vectors for a task's model, put side by side by `elmokit.tasks.embedder`.
+"""Sources of token vectors for a task's model, concatenated by `elmokit.tasks.embedder`.
 
-source says what a part must offer: `Input` (vectors by place) and `LayerSource` (a model, frozen or
-learning, that gives several layers a token). words has what depends on a word alone: vectors that
-learn with the task, a character CNN, static vectors. layers mixes the layers of a `LayerSource`,
-which may come from a store on disk. elmo makes a biLM such a source, encoders any encoder of
-Hugging Face, several puts a number of them side by side; references finds them again for a saved
-predictor. written reads the words that a task writes, with a biLM's forward direction alone.
+source: pretrained models that give several layers per token (`LayerSource`): a biLM, a table of
+static vectors, several at once. encoders: any encoder of Hugging Face as such a source. references:
+opens sources, and finds them again for a saved predictor. words: what depends on a word alone:
+vectors and a character CNN that are trained with the task, static vectors. mixed: the layers of a
+source, mixed, from a store on disk where they are there; what reads the text a task writes.
 """

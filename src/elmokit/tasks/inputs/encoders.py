@@ -1,7 +1,7 @@
 """Any encoder of Hugging Face (BERT, GPT, ...) as a source of layers, sub-words averaged to words.
 
-A word is cut into sub-words by itself. A sentence with more sub-words than the encoder has places
-is read in pieces that end between words.
+A word is cut into sub-words by itself. A sentence with more sub-words than the encoder has
+positions is read in pieces that end between words.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from elmokit.checkpoints import native, transformers_folder
 from elmokit.errors import CheckpointError, MissingExtraError
 from elmokit.files import read_json
-from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel
 from elmokit.text.batching import cut_batches, run_in_batches
 
@@ -71,12 +70,12 @@ class EncoderLayers(LayerModel):
             model = model.get_encoder()
         self.model: Any = model.float().eval().requires_grad_(False)
         self._before, self._after = self._markers()
-        self._room = self._places() - len(self._before) - len(self._after)
+        self._room = self._positions() - len(self._before) - len(self._after)
         states = self._hidden([Piece(self._cut(["a"])[0], [])], learn=False)
         self.layers = len(states)
         self.dim = int(states[0].shape[1])
         self._fingerprint = ""
-        self._learns = False
+        self._trained = False
 
     def copied(self) -> EncoderLayers:
         """The same with weights of its own."""
@@ -87,7 +86,7 @@ class EncoderLayers(LayerModel):
     @property
     def fingerprint(self) -> str:
         """A hash of the weights, settings and sub-words."""
-        if not self._fingerprint or self._learns:
+        if not self._fingerprint or self._trained:
             settings = self.model.config.to_diff_dict()
             kept = {name: settings[name] for name in settings.keys() - _PASSING_SETTINGS}
             words = sorted(self._words.get_vocab().items())
@@ -100,27 +99,27 @@ class EncoderLayers(LayerModel):
         return self._fingerprint
 
     @property
-    def lasts(self) -> bool:
+    def is_stored(self) -> bool:
         """Whether its folder is there, and holds it as it is."""
-        return not self._learns and Path(self.name).is_dir()
+        return not self._trained and Path(self.name).is_dir()
 
-    def stream(self, sentences: Sequence[Tokens]) -> Iterator[NDArray[np.float32]]:
+    def stream(self, sentences: Iterable[Sequence[str]]) -> Iterator[NDArray[np.float32]]:
         """Layers of each sentence, (L + 1, T, D)."""
 
-        def run(batch: list[Tokens]) -> list[NDArray[np.float32]]:
+        def run(batch: list[Sequence[str]]) -> list[NDArray[np.float32]]:
             flat = torch.stack(self.flat(batch, learn=False))  # (L + 1, N, D)
             return [part.cpu().numpy() for part in flat.split([len(t) for t in batch], dim=1)]
 
         return run_in_batches(sentences, lambda tokens: len(tokens) + 2, run, BATCH_PIECES)
 
-    def flat(self, batch: Sequence[Tokens], *, learn: bool) -> list[Tensor]:
+    def flat(self, batch: Sequence[Sequence[str]], *, learn: bool) -> list[Tensor]:
         """Layers of a batch's tokens, the mean over each token's sub-words."""
         pieces = self._pieces(batch)
         count = sum(len(tokens) for tokens in batch)
         order: list[int] = []
         parts: list[list[Tensor]] = [[] for _ in range(self.layers)]
-        places = len(self._before) + len(self._after)
-        lengths = [len(piece.ids) + places for piece in pieces]
+        markers = len(self._before) + len(self._after)
+        lengths = [len(piece.ids) + markers for piece in pieces]
         for chosen in cut_batches(lengths, BATCH_PIECES):
             together = [pieces[number] for number in chosen]
             order += [owner for piece in together for owner in piece.owners]
@@ -137,9 +136,9 @@ class EncoderLayers(LayerModel):
         """Move the encoder."""
         self.model.to(device)
 
-    def learning(self) -> tuple[nn.Module, list[list[nn.Parameter]]]:
+    def fine_tune(self) -> tuple[nn.Module, list[list[nn.Parameter]]]:
         """The encoder, and its layers from the top down to what is below and around them."""
-        self._learns = True
+        self._trained = True
         stacks = [m for m in self.model.modules() if isinstance(m, nn.ModuleList)]
         blocks = max(stacks, key=lambda stack: sum(p.numel() for p in stack.parameters()))
         stages = [list(block.parameters()) for block in reversed(blocks)]
@@ -151,12 +150,13 @@ class EncoderLayers(LayerModel):
         for stage in stages:
             for parameter in stage:
                 parameter.requires_grad_(True)
-        return _Learning(self.model, [p for stage in stages for p in stage]), stages
+        return _Trained(self.model, [p for stage in stages for p in stage]), stages
 
-    def save(self, folder: Path) -> None:
+    def save(self, path: Path) -> str:
         """Write the encoder as ``save_pretrained`` does."""
-        self.model.save_pretrained(folder)
-        self._words.save_pretrained(folder)
+        self.model.save_pretrained(path)
+        self._words.save_pretrained(path)
+        return self.fingerprint
 
     @property
     def _device(self) -> torch.device:
@@ -182,17 +182,17 @@ class EncoderLayers(LayerModel):
                 return whole[:start], whole[start + len(inner) :]
         raise CheckpointError(f"{self.name}: the tokenizer does not keep words apart")
 
-    def _places(self) -> int:
+    def _positions(self) -> int:
         """The most sub-words that the encoder reads at once."""
         limits = [int(self._words.model_max_length)]
         most = getattr(self.model.config, "max_position_embeddings", None)
         if most is not None:
-            # Models of RoBERTa's family count places from the padding's number on.
+            # Models of RoBERTa's family count positions from the padding's number on.
             first = getattr(getattr(self.model, "embeddings", None), "padding_idx", None)
             limits.append(int(most) - (0 if first is None else int(first) + 1))
         return min(limits)
 
-    def _pieces(self, batch: Sequence[Tokens]) -> list[Piece]:
+    def _pieces(self, batch: Sequence[Sequence[str]]) -> list[Piece]:
         words = list(dict.fromkeys(word for tokens in batch for word in tokens))
         ids = dict(zip(words, self._cut(words), strict=True)) if words else {}
         pieces: list[Piece] = []
@@ -231,15 +231,15 @@ class EncoderLayers(LayerModel):
             return [states[inner.to(self._device)] for states in output.hidden_states]
 
 
-class _Learning(nn.Module):
-    """The weights of an encoder that learn, and nothing else of it, as a part of a task's model."""
+class _Trained(nn.Module):
+    """The trained weights of an encoder, and nothing else of it, as a part of a task's model."""
 
     def __init__(self, model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
         super().__init__()
         self.weights = nn.ParameterList(parameters)
         self._follow = model.train
 
-    def train(self, mode: bool = True) -> _Learning:
+    def train(self, mode: bool = True) -> _Trained:
         """Let the encoder's dropout follow."""
         super().train(mode)
         self._follow(mode)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
+import torch
 
 from elmokit.encode.elmo import Elmo
-from elmokit.errors import CheckpointError, ConfigError, DataError
-from elmokit.files import atomic_file, temporary_beside
+from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
+from elmokit.files import temporary_beside
 from elmokit.model.bilm import Precision
-from elmokit.tasks.inputs.elmo import ElmoLayers
 from elmokit.tasks.inputs.encoders import EncoderLayers, is_encoder
-from elmokit.tasks.inputs.several import SeveralLayers, place_of
-from elmokit.tasks.inputs.source import LayerSource
+from elmokit.tasks.inputs.source import (
+    ElmoLayers,
+    LayerSource,
+    SeveralLayers,
+    StaticVectors,
+    folder_of,
+)
 from elmokit.word_vectors.table import WordVectors
-from elmokit.word_vectors.word2vec import write_binary
 
 OneModel: TypeAlias = LayerSource | Elmo | str | Path
 """How a user may give a model with layers."""
@@ -28,118 +30,63 @@ Elmos: TypeAlias = OneModel | Sequence[OneModel]
 """The same, or several to be put side by side."""
 
 
-class StaticVectors:
-    """Static vectors with their name and hash.
-
-    Args:
-        source: The table, or its file.
-    """
-
-    kind = "static"
-
-    def __init__(self, source: WordVectors | str | Path) -> None:
-        self.table = source if isinstance(source, WordVectors) else WordVectors.load(source)
-        self.name = "" if isinstance(source, WordVectors) else str(Path(source).resolve())
-        self._stamp = _stamp(self.name) if self.lasts else None
-        self._fingerprint = ""
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of words and vectors, and of n-gram rows where there are some."""
-        if not self._fingerprint:
-            digest = hashlib.sha256("\n".join(self.table.words).encode("utf-8", "surrogatepass"))
-            digest.update(self.table.vectors.tobytes())
-            if (subwords := self.table.subwords) is not None:
-                digest.update(f"n-grams {subwords.min_n} {subwords.max_n}".encode())
-                digest.update(np.ascontiguousarray(subwords.buckets).data)
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
-
-    @property
-    def lasts(self) -> bool:
-        """Whether the file is there; a table may have none."""
-        return bool(self.name) and Path(self.name).is_file()
-
-    def check_storable(self) -> None:
-        """Complain if `save` cannot write the table.
-
-        Raises:
-            ConfigError: It has no file, and what it holds is in no file of ours: n-grams, a word
-                with a space.
-        """
-        if self.lasts:
-            return
-        if self.table.subwords is not None:
-            raise ConfigError(
-                "static: these vectors have n-grams of fastText and no file, so they cannot be "
-                "stored with the predictor; give their .bin file instead of the loaded table"
-            )
-        try:
-            with open(os.devnull, "wb") as nowhere:
-                write_binary(nowhere, self.table.words, self.table.vectors)
-        except DataError as error:
-            raise ConfigError(
-                f"static: these vectors cannot be stored with the predictor; give a file of them "
-                f"instead of the table. {error}"
-            ) from None
-
-    def save(self, path: Path) -> str:
-        """Write the table in binary, or copy its file where that would lose something.
-
-        Returns:
-            The hash of what was written.
-
-        Raises:
-            ConfigError: It can be neither written nor copied.
-        """
-        self.check_storable()
-        if self.table.subwords is None:
-            try:
-                self.table.save(path)
-            except DataError:  # a word with a space
-                pass
-            else:
-                return StaticVectors(path).fingerprint
-        # Training saves often, and these files are large: one that lies there is not copied again.
-        if not path.is_file() or _stamp(path) != _stamp(self.name):
-            with atomic_file(path) as temporary:
-                shutil.copy2(self.name, temporary)
-        if _stamp(path) != self._stamp and StaticVectors(path).fingerprint != self.fingerprint:
-            raise ConfigError(f"{self.name}: the file was changed after it had been read")
-        return self.fingerprint
-
-
-def _stamp(path: str | Path) -> tuple[int, int]:
-    """Size and time of a file: equal for a file and its copy, until one of them is written."""
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
-
-
 Static: TypeAlias = StaticVectors | WordVectors | str | Path
 """How a user may give static vectors."""
 
 
 def as_layers(
-    source: Elmos, *, copied: bool = False, precision: Precision = "float32"
+    source: Elmos | WordVectors | None,
+    *,
+    copied: bool = False,
+    precision: Precision = "float32",
+    device: str | torch.device = "cpu",
+    static: bool = False,
 ) -> LayerSource:
     """A source of layers from what a user gives.
 
     Args:
-        source: A source, a model that `elmokit.load` understands, the folder of an encoder of
-            Hugging Face, or several of these in a list; a list of one is that one.
-        copied: Work on a copy, because the weights are going to learn.
+        source: A source, a model that `elmokit.load` understands (None: the embedded one), the
+            folder of an encoder of Hugging Face, or several of these in a list; a list of one is
+            that one.
+        copied: Work on a copy, because the weights are going to be trained.
         precision: In which biLMs compute that are not loaded yet.
+        device: Where they are loaded to.
+        static: Whether a table of word vectors, or its file, is a source too: of one layer.
     """
     if isinstance(source, LayerSource):
         return source.copied() if copied else source
+    options: dict[str, Any] = {"copied": copied, "precision": precision, "device": device}
     if isinstance(source, Sequence) and not isinstance(source, str):
-        found = [as_layers(part, copied=copied, precision=precision) for part in source]
-        if len(found) == 1:
-            return found[0]
-        return SeveralLayers([model for part in found for model in part.models])
-    if not isinstance(source, Elmo) and is_encoder(Path(source)):
-        return EncoderLayers(source)
-    return ElmoLayers(source, copied=copied, precision=precision)
+        parts = [as_layers(part, static=static, **options) for part in source]
+        several = SeveralLayers([model for part in parts for model in part.models])
+        return parts[0] if len(parts) == 1 else several
+    if isinstance(source, WordVectors):
+        return _as_one_layer(source, static)
+    try:
+        if isinstance(source, str | Path) and is_encoder(Path(source)):
+            return EncoderLayers(source)
+        return ElmoLayers(source, **options)
+    except CheckpointError:
+        # The first error says what a model may be.
+        found = _static_file(source) if static else None
+        if found is None:
+            raise
+        return found
+
+
+def _as_one_layer(table: WordVectors, allowed: bool) -> StaticVectors:
+    if not allowed:
+        raise ConfigError("elmo: these are word vectors; give them as static")
+    return StaticVectors(table)
+
+
+def _static_file(source: object) -> StaticVectors | None:
+    """The word vectors of a file; None if it holds none."""
+    try:
+        path = Path(source) if isinstance(source, str | Path) else None
+        return StaticVectors(path) if path is not None and path.is_file() else None
+    except ElmokitError:
+        return None
 
 
 def as_static(source: Static) -> StaticVectors:
@@ -259,7 +206,7 @@ def _parts(reference: Mapping[str, Any]) -> list[dict[str, Any]]:
         return list(reference["parts"])
     inside = Path(reference["name"])
     return [
-        {**part, "name": str(place_of(inside, number)), "bundled": True}
+        {**part, "name": str(folder_of(inside, number)), "bundled": True}
         for number, part in enumerate(reference["parts"])
     ]
 

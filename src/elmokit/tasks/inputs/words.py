@@ -13,7 +13,7 @@ from elmokit.config import CharacterConfig, LstmConfig, ModelConfig
 from elmokit.engines.device import to_device
 from elmokit.model.init import random_model
 from elmokit.tasks.examples import Tokens
-from elmokit.tasks.inputs.source import Input, TokenBatch
+from elmokit.tasks.inputs.mixed import Input, TokenBatch
 from elmokit.text.inputs import InputBuilder
 from elmokit.word_vectors.table import WordVectors
 

@@ -21,7 +21,7 @@ from elmokit.tasks.heads.seq2seq.decoder import Decoder, Looked, Memory, Source,
 from elmokit.tasks.heads.seq2seq.joining import Joiner
 from elmokit.tasks.heads.seq2seq.settings import Seq2seqConfig
 from elmokit.tasks.heads.seq2seq.words import END, UNKNOWN, TargetWords
-from elmokit.tasks.inputs.written import WrittenText
+from elmokit.tasks.inputs.mixed import WrittenText
 from elmokit.tasks.task import Batch, Head
 
 _NOTHING = -1
