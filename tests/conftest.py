@@ -2,11 +2,13 @@
 
 import json
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 import elmokit
@@ -49,6 +51,28 @@ class PublishedGolden:
         return elmokit.load(self.folder, **options)
 
 
+SMALL_MODELS = {"checkpoints", "cli", "probes", "server", "tasks"}
+"""Folders of tests with models so small that threads only wait for each other."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One thread where more of them would make the tests slower."""
+    before = torch.get_num_threads()
+    if request.path.parent.name in SMALL_MODELS:
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """Sets the number of torch's threads, for one test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session", params=SENTENCE_FILES)
 def golden(request: pytest.FixtureRequest) -> PublishedGolden:
     return PublishedGolden(request.param)
@@ -65,6 +89,18 @@ def elmo(allennlp: PublishedGolden) -> elmokit.Elmo:
     return allennlp.load()
 
 
+@pytest.fixture(scope="session")
+def standard() -> elmokit.Elmo:
+    """A checkpoint of bilm-tf: a model with a softmax."""
+    return elmokit.load(GOLDEN / "tf-checkpoint" / "standard")
+
+
+@pytest.fixture(scope="session")
+def tiny() -> elmokit.Elmo:
+    """The embedded test model."""
+    return elmokit.load("test-tiny")
+
+
 @pytest.fixture
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training ends after two steps: enough to see that a command works, not that it learns."""
@@ -76,3 +112,9 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("elmokit.training.pretrain.loop_config", plan)
     monkeypatch.setattr("elmokit.training.adapt.loop_config", plan)
     monkeypatch.setattr("elmokit.corpus.prepare.default_workers", lambda: 1)
+
+
+@pytest.fixture
+def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than the training here."""
+    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)

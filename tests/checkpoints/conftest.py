@@ -3,7 +3,6 @@
 import tempfile
 
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)
@@ -13,12 +12,3 @@ def unpacking_place(tmp_path_factory, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     yield place
     assert [path.name for path in place.iterdir()] == []
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread():
-    """The models are tiny: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from golden_models import GOLDEN, assert_same_model, golden
+from hubs import point_client_at
 from huggingface_hub import constants
 
 import elmokit
@@ -119,18 +120,7 @@ def repositories(tmp_path_factory):
 def hub(repositories, tmp_path, monkeypatch):
     """The fake hub, with the client pointed at it and at an empty cache."""
     fake = FakeHub(repositories)
-    monkeypatch.setattr(constants, "ENDPOINT", fake.url)
-    monkeypatch.setattr(
-        constants,
-        "HUGGINGFACE_CO_URL_TEMPLATE",
-        fake.url + "/{repo_id}/resolve/{revision}/{filename}",
-    )
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "HF_STORED_TOKENS_PATH"):
-        monkeypatch.setattr(constants, name, str(tmp_path / "cache" / name))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
+    point_client_at(fake.url, tmp_path / "cache", monkeypatch)
     yield fake
     if fake.thread.is_alive():
         fake.close()

@@ -30,11 +30,6 @@ matrices = arrays.arrays(
 )
 
 
-@pytest.fixture(scope="module")
-def tiny() -> elmokit.Elmo:
-    return elmokit.load("test-tiny")
-
-
 def files_of(folder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 

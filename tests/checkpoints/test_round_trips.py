@@ -49,7 +49,7 @@ HDF5_CAN_HOLD = [*HDF5, *TF_CHECKPOINTS, *TF_HUB]
 
 
 @pytest.fixture
-def standard():
+def standard_hdf5():
     return golden("bilm-hdf5/standard").load()
 
 
@@ -70,10 +70,10 @@ def test_native_folder_gives_the_same_model(tmp_path, model):
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.txt"])
-def test_native_model_loads_from_any_of_its_files(tmp_path, standard, name):
-    standard.save(tmp_path / "saved")
+def test_native_model_loads_from_any_of_its_files(tmp_path, standard_hdf5, name):
+    standard_hdf5.save(tmp_path / "saved")
     again = elmokit.load(tmp_path / "saved" / name)
-    assert_same_model(again, standard, SENTENCES)
+    assert_same_model(again, standard_hdf5, SENTENCES)
 
 
 @pytest.mark.parametrize("model", HDF5_CAN_HOLD, ids=by_name)
@@ -112,13 +112,13 @@ def test_hdf5_export_moves_the_forget_bias_out_of_the_weights(tmp_path, model):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=3e-6)
 
 
-def test_hdf5_export_uses_the_published_names(tmp_path, standard):
-    standard.export(tmp_path / "small_weights.hdf5")
+def test_hdf5_export_uses_the_published_names(tmp_path, standard_hdf5):
+    standard_hdf5.export(tmp_path / "small_weights.hdf5")
     assert names_in(tmp_path) == ["small_options.json", "small_weights.hdf5", "vocab.txt"]
-    assert_same_model(elmokit.load(tmp_path / "small_weights.hdf5"), standard, SENTENCES)
+    assert_same_model(elmokit.load(tmp_path / "small_weights.hdf5"), standard_hdf5, SENTENCES)
 
 
-def test_hdf5_export_has_the_datasets_of_the_original_software(tmp_path, standard):
+def test_hdf5_export_has_the_datasets_of_the_original_software(tmp_path, standard_hdf5):
     import h5py
 
     def datasets(path):
@@ -131,7 +131,7 @@ def test_hdf5_export_has_the_datasets_of_the_original_software(tmp_path, standar
             )
         return found
 
-    standard.export(tmp_path / "weights.hdf5")
+    standard_hdf5.export(tmp_path / "weights.hdf5")
     ours = datasets(tmp_path / "weights.hdf5")
     theirs = datasets(golden("bilm-hdf5/standard").source / "weights.hdf5")
     assert ours.keys() == theirs.keys()
@@ -409,63 +409,63 @@ def out_of_space(*_args, **_kwargs):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_save_replaces_an_older_model_whole(tmp_path, standard):
+def test_save_replaces_an_older_model_whole(tmp_path, standard_hdf5):
     folder = tmp_path / "model"
     with_dictionary = golden("many-langs/released").load()
     with_dictionary.save(folder)
     assert "characters.txt" in names_in(folder)
-    standard.save(folder)
+    standard_hdf5.save(folder)
     assert names_in(folder) == ["config.json", "model.safetensors", "vocab.txt"]
     assert names_in(tmp_path) == ["model"]
-    assert_same_model(elmokit.load(folder), standard, SENTENCES)
+    assert_same_model(elmokit.load(folder), standard_hdf5, SENTENCES)
 
 
-def test_save_keeps_files_beside_the_model(tmp_path, standard):
+def test_save_keeps_files_beside_the_model(tmp_path, standard_hdf5):
     folder = tmp_path / "model"
-    standard.save(folder)
+    standard_hdf5.save(folder)
     (folder / "notes.txt").write_text("mine")
     (folder / "logs").mkdir()
     (folder / "logs" / "a.log").write_text("mine too")
-    standard.save(folder)
+    standard_hdf5.save(folder)
     assert (folder / "notes.txt").read_text() == "mine"
     assert (folder / "logs" / "a.log").read_text() == "mine too"
     assert names_in(tmp_path) == ["model"]
 
 
-def test_save_over_the_folder_it_was_loaded_from_keeps_the_model(tmp_path, standard):
+def test_save_over_the_folder_it_was_loaded_from_keeps_the_model(tmp_path, standard_hdf5):
     folder = tmp_path / "model"
-    standard.save(folder)
+    standard_hdf5.save(folder)
     loaded = elmokit.load(folder)
     loaded.save(folder)
-    assert_same_model(elmokit.load(folder), standard, SENTENCES)
-    assert_same_model(loaded, standard, SENTENCES)
+    assert_same_model(elmokit.load(folder), standard_hdf5, SENTENCES)
+    assert_same_model(loaded, standard_hdf5, SENTENCES)
 
 
-def test_save_goes_where_a_link_points(tmp_path, standard):
+def test_save_goes_where_a_link_points(tmp_path, standard_hdf5):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    standard.save(tmp_path / "link")
+    standard_hdf5.save(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert names_in(tmp_path) == ["link", "real"]
-    assert_same_model(elmokit.load(tmp_path / "real"), standard, SENTENCES)
+    assert_same_model(elmokit.load(tmp_path / "real"), standard_hdf5, SENTENCES)
 
 
-def test_save_to_the_current_folder(tmp_path, standard, monkeypatch):
+def test_save_to_the_current_folder(tmp_path, standard_hdf5, monkeypatch):
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    standard.save(".")
-    assert_same_model(elmokit.load(folder), standard, SENTENCES)
+    standard_hdf5.save(".")
+    assert_same_model(elmokit.load(folder), standard_hdf5, SENTENCES)
 
 
-def test_save_makes_missing_parent_folders(tmp_path, standard):
-    standard.save(tmp_path / "a" / "b")
-    assert_same_model(elmokit.load(tmp_path / "a" / "b"), standard, SENTENCES)
+def test_save_makes_missing_parent_folders(tmp_path, standard_hdf5):
+    standard_hdf5.save(tmp_path / "a" / "b")
+    assert_same_model(elmokit.load(tmp_path / "a" / "b"), standard_hdf5, SENTENCES)
 
 
 @pytest.mark.parametrize("old", [True, False])
 @pytest.mark.parametrize("culprit", ["safetensors.torch.save_file", "os.replace"])
-def test_save_that_fails_leaves_the_old_model(tmp_path, standard, monkeypatch, old, culprit):
+def test_save_that_fails_leaves_the_old_model(tmp_path, standard_hdf5, monkeypatch, old, culprit):
     folder = tmp_path / "model"
     previous = golden("tf-checkpoint/word").load()
     if old:
@@ -483,7 +483,7 @@ def test_save_that_fails_leaves_the_old_model(tmp_path, standard, monkeypatch, o
     else:
         monkeypatch.setattr(culprit, out_of_space)
     with pytest.raises(OSError, match="No space left"):
-        standard.save(folder)
+        standard_hdf5.save(folder)
     monkeypatch.undo()
     assert names_in(tmp_path) == before
     if old:
@@ -491,24 +491,24 @@ def test_save_that_fails_leaves_the_old_model(tmp_path, standard, monkeypatch, o
 
 
 @pytest.mark.parametrize("content", ["notes.txt", "config.json", ".git"])
-def test_save_refuses_a_folder_that_is_something_else(tmp_path, standard, content):
+def test_save_refuses_a_folder_that_is_something_else(tmp_path, standard_hdf5, content):
     (tmp_path / content).write_text("{}")
     with pytest.raises(CheckpointError, match="no elmokit model"):
-        standard.save(tmp_path)
+        standard_hdf5.save(tmp_path)
     assert names_in(tmp_path) == [content]
     assert (tmp_path / content).read_text() == "{}"
 
 
-def test_save_refuses_a_file(tmp_path, standard):
+def test_save_refuses_a_file(tmp_path, standard_hdf5):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(CheckpointError, match="no elmokit model"):
-        standard.save(tmp_path / "file")
+        standard_hdf5.save(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize("stage", ["dataset", "options", "vocabulary"])
 @pytest.mark.parametrize("old", [True, False])
-def test_export_that_fails_changes_nothing(tmp_path, standard, monkeypatch, stage, old):
+def test_export_that_fails_changes_nothing(tmp_path, standard_hdf5, monkeypatch, stage, old):
     if old:
         golden("bilm-hdf5/word").load().export(tmp_path / "weights.hdf5")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -519,16 +519,16 @@ def test_export_that_fails_changes_nothing(tmp_path, standard, monkeypatch, stag
     }[stage]
     monkeypatch.setattr(culprit, out_of_space)
     with pytest.raises(OSError, match="No space left"):
-        standard.export(tmp_path / "weights.hdf5")
+        standard_hdf5.export(tmp_path / "weights.hdf5")
     monkeypatch.undo()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_export_replaces_an_older_export(tmp_path, standard):
+def test_export_replaces_an_older_export(tmp_path, standard_hdf5):
     golden("bilm-hdf5/tanh-m20").load().export(tmp_path / "weights.hdf5")
-    standard.export(tmp_path / "weights.hdf5")
+    standard_hdf5.export(tmp_path / "weights.hdf5")
     assert names_in(tmp_path) == ["options.json", "vocab.txt", "weights.hdf5"]
-    assert_same_model(elmokit.load(tmp_path), standard, SENTENCES)
+    assert_same_model(elmokit.load(tmp_path), standard_hdf5, SENTENCES)
 
 
 def test_hdf5_write_takes_what_a_reader_returns(tmp_path):

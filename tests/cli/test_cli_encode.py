@@ -20,11 +20,6 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 LINES = ["the bank of the river .", "", "Größe 東京 the bank lent money", "a"]
 
 
-@pytest.fixture(scope="module")
-def elmo():
-    return elmokit.load(GOLDEN / "allennlp")
-
-
 def read_h5(path):
     with h5py.File(path) as file:
         return [file[str(i)][()] for i in range(len(file) - 1)]

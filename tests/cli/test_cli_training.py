@@ -108,7 +108,7 @@ def test_unknown_preset_is_a_wrong_call(text, tmp_path, capsys):
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("step", [5, 15])
-def test_an_interrupted_run_says_so(text, tmp_path, capsys, monkeypatch, number, step):
+def test_an_interrupted_run_says_so(text, tmp_path, capsys, monkeypatch, no_drawing, number, step):
     """Before and after the first look at held-out text, from which on there is a model."""
     take = PretrainTrainer.step
 
@@ -118,7 +118,6 @@ def test_an_interrupted_run_says_so(text, tmp_path, capsys, monkeypatch, number,
         return take(self, done)
 
     monkeypatch.setattr(PretrainTrainer, "step", stepping)
-    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
     model = tmp_path / "model"
     command = ["pretrain", str(text), "-o", str(model), "--preset", "tiny", *SMALLER]
     command += ["--sentences", "line", "--heldout", "0.1", "--device", "cpu", "--max-steps", "20"]

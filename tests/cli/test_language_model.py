@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from pages import code_of, commands, run_page
 
-import elmokit
 from elmokit.cli import generate as generate_verb
 from elmokit.cli import main
 from elmokit.cli import perplexity as perplexity_verb
@@ -36,11 +35,6 @@ NBEST = [
 ]
 
 
-@pytest.fixture(scope="module")
-def elmo():
-    return elmokit.load(STANDARD)
-
-
 @pytest.fixture
 def text(tmp_path):
     path = tmp_path / "lines.txt"
@@ -55,21 +49,21 @@ def nbest(tmp_path):
     return path
 
 
-def test_score_prints_one_line_a_sentence(run, elmo, text):
+def test_score_prints_one_line_a_sentence(run, standard, text):
     result = run("score", STANDARD, text)
     assert result.code == 0, result.err
     header, *lines = result.out.splitlines()
     assert header.split() == ["logprob", "perplexity", "sentence"]
-    for line, want in zip(lines, score(elmo, LINES), strict=True):
+    for line, want in zip(lines, score(standard, LINES), strict=True):
         logprob, perplexed, *words = line.split()
         assert float(logprob) == pytest.approx(want.logprob, abs=6e-4)
         assert float(perplexed) == pytest.approx(want.perplexity, rel=1e-3)
         assert words == want.tokens
 
 
-def test_score_json_has_every_number(run, elmo, text):
+def test_score_json_has_every_number(run, standard, text):
     lines = run("score", STANDARD, text, "--json").out.splitlines()
-    for line, want in zip(lines, score(elmo, LINES), strict=True):
+    for line, want in zip(lines, score(standard, LINES), strict=True):
         report = json.loads(line)
         assert set(report) == set(want.to_dict())
         assert (report["tokens"], report["unknown"]) == (want.tokens, want.unknown.tolist())
@@ -138,8 +132,8 @@ def test_score_writes_lone_surrogates_of_nbest_lists(run, tmp_path):
     assert json.loads(output.read_text("utf-8"))["id"] == "\ud800"
 
 
-def test_perplexity_prints_text_and_json(run, elmo, text):
-    want = perplexity(elmo, LINES)
+def test_perplexity_prints_text_and_json(run, standard, text):
+    want = perplexity(standard, LINES)
     plain = run("perplexity", STANDARD, text)
     assert (plain.code, plain.err) == (0, "")
     assert plain.out == f"{want}\n"
@@ -150,10 +144,10 @@ def test_perplexity_prints_text_and_json(run, elmo, text):
     assert report["perplexity"] == pytest.approx(want.perplexity, rel=1e-5)
 
 
-def test_perplexity_carries_state(run, elmo, text):
+def test_perplexity_carries_state(run, standard, text):
     options = ["--state", "carry", "--carry-rows", 2, "--json"]
     report = json.loads(run("perplexity", STANDARD, text, *options).out)
-    want = perplexity(elmo, LINES, state="carry", rows=2)
+    want = perplexity(standard, LINES, state="carry", rows=2)
     assert report["perplexity"] == pytest.approx(want.perplexity, rel=1e-5)
     assert report["state"] == "carry"
     few = run("perplexity", STANDARD, text, "--state", "carry")
@@ -161,8 +155,8 @@ def test_perplexity_carries_state(run, elmo, text):
     assert "3 sentences, fewer than the 256 rows" in few.err
 
 
-def test_substitutes_prints_text_and_json(run, elmo):
-    want = substitutes(elmo, LINES[0].split(), 2, k=4)
+def test_substitutes_prints_text_and_json(run, standard):
+    want = substitutes(standard, LINES[0].split(), 2, k=4)
     plain = run("substitutes", STANDARD, LINES[0], "--word", "sat", "-k", 4)
     assert plain.code == 0, plain.err
     assert [line.split()[-1] for line in plain.out.splitlines()[1:]] == [s.word for s in want]
@@ -186,13 +180,13 @@ def test_substitutes_of_a_left_to_right_model(run):
     assert run("substitutes", model, LINES[0], "--word", "cat").code == 0
 
 
-def test_generate_prints_prompt_and_text(run, elmo):
+def test_generate_prints_prompt_and_text(run, standard):
     result = run("generate", STANDARD, "the cat", "--tokens", 8, "--seed", 4)
     assert result.code == 0, result.err
-    want = ["the", "cat", *generate(elmo, "the cat", tokens=8, seed=4)]
+    want = ["the", "cat", *generate(standard, "the cat", tokens=8, seed=4)]
     assert result.out == " ".join(want) + "\n"
     greedy = run("generate", STANDARD, "the cat", "--temperature", 0, "--top-p", 0.5, "--top-k", 3)
-    assert greedy.out.split()[2:] == generate(elmo, "the cat", temperature=0)
+    assert greedy.out.split()[2:] == generate(standard, "the cat", temperature=0)
     assert run("generate", STANDARD).code == 0
 
 
@@ -229,16 +223,16 @@ def test_language_model_errors_are_one_line(run, monkeypatch, arguments, code, e
 
 
 @pytest.fixture
-def example_folder(tmp_path, monkeypatch, elmo):
+def example_folder(tmp_path, monkeypatch, standard):
     """A folder with the files that the examples name."""
     import h5py
 
     monkeypatch.chdir(tmp_path)
-    elmo.save("my-model")
+    standard.save("my-model")
     shutil.copy(GOLDEN / "bilm-hdf5" / "standard" / "weights.hdf5", tmp_path)
     for file in STANDARD.iterdir():
         shutil.copy(file, tmp_path / file.name.replace("ckpt-12", "ckpt-935588"))
-    weights = elmo.checkpoint().weights
+    weights = standard.checkpoint().weights
     with h5py.File("softmax.hdf5", "w") as file:
         file["softmax/W"] = weights["softmax.weight"].numpy()
         file["softmax/b"] = weights["softmax.bias"].numpy()

@@ -1,21 +1,14 @@
 from __future__ import annotations
 
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import elmokit
 from elmokit.encode.similarity import compare, cosine, nearest_uses, occurrences
 from elmokit.errors import ConfigError, DataError
 
 QUERY = ["the", "bank", "of", "the", "river"]
-
-
-@pytest.fixture(scope="module")
-def elmo():
-    return elmokit.load(Path(__file__).parents[1] / "golden" / "allennlp")
 
 
 def test_similarity_cosine_of_known_vectors():

@@ -9,13 +9,6 @@ import torch
 from elmokit.engines.threads import run_in_parallel, split_threads
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize(("count", "share"), [(1, 1), (2, 1), (5, 2), (8, 4)])
 def test_tasks_share_the_threads_and_give_them_back(threads, count, share):
     threads(count)

@@ -46,11 +46,6 @@ transformers.utils.logging.disable_progress_bar()
 
 
 @pytest.fixture(scope="module")
-def tiny() -> elmokit.Elmo:
-    return elmokit.load("test-tiny")
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory, tiny) -> str:
     """The test model as transformers stores it."""
     path = tmp_path_factory.mktemp("hf") / "model"

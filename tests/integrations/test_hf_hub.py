@@ -9,11 +9,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
+from hubs import point_client_at
 
 pytest.importorskip("transformers")
 
 import transformers
-from huggingface_hub import constants
 from transformers import AutoModel, AutoTokenizer
 
 from elmokit.integrations import hf
@@ -109,13 +109,7 @@ def _json(value: object) -> tuple[int, dict[str, str], bytes]:
 def hub(tmp_path, monkeypatch):
     """The hub, with the client pointed at it and at an empty cache."""
     small = SmallHub()
-    monkeypatch.setattr(constants, "ENDPOINT", small.url)
-    template = small.url + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "HF_STORED_TOKENS_PATH"):
-        monkeypatch.setattr(constants, name, str(tmp_path / "cache" / name))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+    point_client_at(small.url, tmp_path / "cache", monkeypatch)
     monkeypatch.setenv("HF_TOKEN", "hf_nobody")
     yield small
     small.close()

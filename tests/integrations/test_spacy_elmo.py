@@ -42,11 +42,6 @@ def nlp() -> spacy.Language:
     return pipeline()
 
 
-@pytest.fixture(scope="module")
-def tiny() -> elmokit.Elmo:
-    return elmokit.load("test-tiny")
-
-
 def read(doc: Doc) -> list[str]:
     return [token.text for token in doc if not token.is_space]
 

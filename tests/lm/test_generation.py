@@ -16,11 +16,6 @@ from elmokit.lm.scoring import score
 CHECKPOINTS = Path(__file__).parents[1] / "golden" / "tf-checkpoint"
 
 
-@pytest.fixture(scope="module")
-def standard():
-    return elmokit.load(CHECKPOINTS / "standard")
-
-
 def next_words(elmo, tokens):
     """Log-probability of every word after the tokens, by scoring whole sentences."""
     candidates = [word for word in elmo.vocabulary if word not in ("<S>", "</S>", "<UNK>")]

@@ -46,11 +46,6 @@ def sentence(number):
 TEXT = [sentence(number) for number in range(30)]
 
 
-@pytest.fixture(scope="module")
-def standard():
-    return elmokit.load(CHECKPOINTS / "standard")
-
-
 @pytest.mark.parametrize("variant", BILM_TF)
 def test_perplexity_carried_equals_bilm_tf(variant):
     elmo = elmokit.load(CHECKPOINTS / variant)

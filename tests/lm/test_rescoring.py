@@ -27,21 +27,16 @@ RECORDS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def elmo():
-    return elmokit.load(CHECKPOINTS / "standard")
-
-
 @pytest.mark.parametrize("weight", [0, 0.3, 0.5, 1])
-def test_rescore_ranks_by_the_weighted_sum(elmo, weight):
-    results = list(rescore(elmo, RECORDS, weight))
+def test_rescore_ranks_by_the_weighted_sum(standard, weight):
+    results = list(rescore(standard, RECORDS, weight))
     assert [record.get("id") for record in results] == ["a1", "a2", None]
     assert results[0]["speaker"] == 3
     for record, old in zip(results, RECORDS, strict=True):
         for hypothesis in record["hypotheses"]:
             text = hypothesis["text"]
             tokens = text.split() if isinstance(text, str) else text
-            want = score(elmo, [tokens])[0].logprob
+            want = score(standard, [tokens])[0].logprob
             assert hypothesis["lm_score"] == pytest.approx(want, rel=1e-5)
             plain = {key: value for key, value in hypothesis.items() if key != "lm_score"}
             assert plain in old["hypotheses"]
@@ -53,28 +48,28 @@ def test_rescore_ranks_by_the_weighted_sum(elmo, weight):
         assert totals == sorted(totals, reverse=True)
 
 
-def test_rescore_keeps_what_it_was_given(elmo):
+def test_rescore_keeps_what_it_was_given(standard):
     before = json.dumps(RECORDS)
-    list(rescore(elmo, RECORDS))
+    list(rescore(standard, RECORDS))
     assert json.dumps(RECORDS) == before
 
 
-def test_rescore_keeps_the_order_of_equals(elmo):
+def test_rescore_keeps_the_order_of_equals(standard):
     twins = [{"text": "the cat", "score": -1.0, "n": n} for n in range(4)]
-    (record,) = rescore(elmo, [{"hypotheses": twins}], 0.5)
+    (record,) = rescore(standard, [{"hypotheses": twins}], 0.5)
     assert [hypothesis["n"] for hypothesis in record["hypotheses"]] == [0, 1, 2, 3]
 
 
-def test_rescore_streams(elmo):
+def test_rescore_streams(standard):
     endless = ({**RECORDS[0], "id": number} for number in count())
-    results = rescore(elmo, endless, batch_tokens=20)
+    results = rescore(standard, endless, batch_tokens=20)
     assert [next(results)["id"] for _ in range(30)] == list(range(30))
 
 
 @pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
-def test_rescore_refuses_weights_outside_0_to_1(elmo, weight):
+def test_rescore_refuses_weights_outside_0_to_1(standard, weight):
     with pytest.raises(ConfigError, match="weight="):
-        rescore(elmo, RECORDS, weight)
+        rescore(standard, RECORDS, weight)
 
 
 def test_rescore_needs_a_softmax():
@@ -119,6 +114,6 @@ def test_read_nbest_without_a_file(tmp_path):
             read_nbest(path)
 
 
-def test_rescore_names_the_bad_record(elmo):
+def test_rescore_names_the_bad_record(standard):
     with pytest.raises(DataError, match="record 2: expected"):
-        list(rescore(elmo, [RECORDS[0], {"id": 1}]))
+        list(rescore(standard, [RECORDS[0], {"id": 1}]))

@@ -23,11 +23,6 @@ VARIANTS = sorted(path.name for path in CHECKPOINTS.iterdir())
 SENTENCES = ["the cat sat on the mat .", "", "dog", "unseen dog !", "The big red house is small ."]
 
 
-@pytest.fixture(scope="module")
-def standard():
-    return elmokit.load(CHECKPOINTS / "standard")
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_score_equals_tensorflow(variant):
     elmo = elmokit.load(CHECKPOINTS / variant)

@@ -18,11 +18,6 @@ TOKENS = ["the", "big", "dog", "sat", "on", "unseen", "."]
 SPECIAL = ("<S>", "</S>", "<UNK>")
 
 
-@pytest.fixture(scope="module")
-def standard():
-    return elmokit.load(CHECKPOINTS / "standard")
-
-
 def brute_force(elmo, tokens, position):
     """Both directions' log-probabilities of each word in the gap."""
     words = [word for word in elmo.vocabulary if word not in SPECIAL]

@@ -17,8 +17,3 @@ TRAINED = [name for name in embedded_models() if not name.startswith("test-")]
 def trained(request: pytest.FixtureRequest) -> elmokit.Elmo:
     """Each embedded model that was trained by us."""
     return elmokit.load(request.param)
-
-
-@pytest.fixture(scope="session")
-def tiny() -> elmokit.Elmo:
-    return elmokit.load("test-tiny")

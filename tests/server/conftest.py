@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import torch
-from services import GOLDEN, NO_CHANGE, Live, barely_trained, client_of
+from services import NO_CHANGE, Live, barely_trained, client_of
 from starlette.testclient import TestClient
 
 import elmokit
@@ -15,19 +14,10 @@ from elmokit.tasks.examples import TaggedExample, TextExample
 from elmokit.tasks.predictor import Predictor
 
 
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    """For models this small, threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="session")
-def model() -> elmokit.Elmo:
-    """A model with a softmax."""
-    return elmokit.load(GOLDEN / "tf-checkpoint" / "standard")
+def model(standard: elmokit.Elmo) -> elmokit.Elmo:
+    """What the service serves: a model with a softmax."""
+    return standard
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +34,10 @@ def predictors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]
 
 
 @pytest.fixture(scope="session")
-def registry(model: elmokit.Elmo, predictors: dict[str, Predictor]) -> ModelRegistry:
-    return ModelRegistry({"standard": model, "tiny": elmokit.load("test-tiny")}, predictors)
+def registry(
+    model: elmokit.Elmo, tiny: elmokit.Elmo, predictors: dict[str, Predictor]
+) -> ModelRegistry:
+    return ModelRegistry({"standard": model, "tiny": tiny}, predictors)
 
 
 @pytest.fixture(scope="package")

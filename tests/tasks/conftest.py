@@ -1,20 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 from elmokit.tasks.readers import read_examples
-
-
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    """For models this small, threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

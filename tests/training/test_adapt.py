@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_runs import LINES, SMALL, changed, make_corpus, structured_text
+from small_runs import LINES, SMALL, changed, structured_text
 
 import elmokit
 from elmokit import AdaptConfig, ConfigError
@@ -31,11 +31,6 @@ def config(output: Path, **run: int) -> AdaptConfig:
     )
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return make_corpus(tmp_path_factory.mktemp("adapt"), sentences=400)
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -45,10 +40,10 @@ def corpus(tmp_path_factory):
         "allennlp-finetuned/model.tar.gz",  # fine-tuned, with a mix
     ],
 )
-def test_published_model_gets_a_softmax_and_adapts(source, corpus, tmp_path):
+def test_published_model_gets_a_softmax_and_adapts(source, long_corpus, tmp_path):
     elmo = elmokit.load(GOLDEN / source)
     original = {name: t.clone() for name, t in elmo.bilm.state_dict().items()}
-    result = elmokit.adapt(elmo, corpus.folder, config(tmp_path / "adapted"))
+    result = elmokit.adapt(elmo, long_corpus.folder, config(tmp_path / "adapted"))
     assert result.after.perplexity < result.before.perplexity
     assert result.before.vocabulary == result.after.vocabulary
     # The model that was given stays as it was; the adapted one changed in every part.
@@ -64,34 +59,34 @@ def test_published_model_gets_a_softmax_and_adapts(source, corpus, tmp_path):
     assert f"before adaptation: {result.before.perplexity:.2f}" in card
 
 
-def test_model_with_a_softmax_keeps_its_vocabulary(corpus, tmp_path):
+def test_model_with_a_softmax_keeps_its_vocabulary(long_corpus, tmp_path):
     settings = changed(SMALL, run={"max_steps": 10})
     settings = type(settings)(
-        **{**vars(settings), "corpus": (str(corpus.folder),), "output": str(tmp_path / "own")}
+        **{**vars(settings), "corpus": (str(long_corpus.folder),), "output": str(tmp_path / "own")}
     )
     own = pretrain(settings, device="cpu")
-    result = elmokit.adapt(tmp_path / "own", corpus.folder, config(tmp_path / "adapted"))
+    result = elmokit.adapt(tmp_path / "own", long_corpus.folder, config(tmp_path / "adapted"))
     assert result.elmo.vocabulary.words == own.vocabulary.words
     assert result.after.perplexity < result.before.perplexity
     assert not (tmp_path / "adapted" / "training" / "softmax").exists()
 
 
-def test_adaptation_never_ends_worse_than_it_began(corpus, tmp_path):
+def test_adaptation_never_ends_worse_than_it_began(long_corpus, tmp_path):
     bad = config(tmp_path / "adapted", max_steps=3)
     bad = AdaptConfig(**{**vars(bad), "optimizer": OptimizerConfig(lr=5.0, warmup=0)})
-    result = elmokit.adapt(GOLDEN / "allennlp", corpus.folder, bad)
+    result = elmokit.adapt(GOLDEN / "allennlp", long_corpus.folder, bad)
     assert result.after.perplexity == pytest.approx(result.before.perplexity)
 
 
-def test_adaptation_goes_on_where_it_was_stopped(corpus, tmp_path):
-    straight = elmokit.adapt(GOLDEN / "allennlp", corpus.folder, config(tmp_path / "straight"))
+def test_adaptation_goes_on_where_it_was_stopped(long_corpus, tmp_path):
+    straight = elmokit.adapt(GOLDEN / "allennlp", long_corpus.folder, config(tmp_path / "straight"))
     # The same plan, given up in the middle: its snapshots beyond step 20 are taken away.
-    elmokit.adapt(GOLDEN / "allennlp", corpus.folder, config(tmp_path / "broken"))
+    elmokit.adapt(GOLDEN / "allennlp", long_corpus.folder, config(tmp_path / "broken"))
     run = tmp_path / "broken" / "training"
     for step in (40,):
         (run / f"snapshot-{step:09d}.safetensors").unlink()
     again = elmokit.adapt(
-        GOLDEN / "allennlp", corpus.folder, config(tmp_path / "broken"), resume=True
+        GOLDEN / "allennlp", long_corpus.folder, config(tmp_path / "broken"), resume=True
     )
     for name, tensor in straight.elmo.bilm.state_dict().items():
         assert torch.equal(tensor, again.elmo.bilm.state_dict()[name]), name
@@ -106,11 +101,11 @@ def test_text_files_are_prepared_with_the_models_tokeniser(tmp_path):
     assert result.elmo.config.text.tokenizer == "space"
 
 
-def test_output_that_is_something_else_is_left_alone(corpus, tmp_path):
+def test_output_that_is_something_else_is_left_alone(long_corpus, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("keep", encoding="utf-8")
     with pytest.raises(ConfigError, match="mine"):
-        elmokit.adapt(GOLDEN / "allennlp", corpus.folder, config(tmp_path / "mine"))
+        elmokit.adapt(GOLDEN / "allennlp", long_corpus.folder, config(tmp_path / "mine"))
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 
@@ -136,10 +131,10 @@ def test_update_puts_a_model_beside_other_files(elmo, tmp_path, monkeypatch):
     np.testing.assert_array_equal(elmokit.load(tmp_path).encode("a b"), before)
 
 
-def test_model_with_an_adaptive_softmax_adapts_whatever_loss_is_asked_for(corpus, tmp_path):
+def test_model_with_an_adaptive_softmax_adapts_whatever_loss_is_asked_for(long_corpus, tmp_path):
     settings = changed(SMALL, loss={"kind": "adaptive"}, run={"max_steps": 5})
-    settings = replace(settings, corpus=(str(corpus.folder),), output=str(tmp_path / "own"))
+    settings = replace(settings, corpus=(str(long_corpus.folder),), output=str(tmp_path / "own"))
     pretrain(settings, device="cpu")
     asked = replace(config(tmp_path / "adapted", max_steps=20), loss=LossConfig(kind="sampled"))
-    result = elmokit.adapt(tmp_path / "own", corpus.folder, asked)
+    result = elmokit.adapt(tmp_path / "own", long_corpus.folder, asked)
     assert result.after.perplexity < result.before.perplexity

@@ -7,17 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_runs import SMALL, WORD_INPUT, changed, make_corpus, make_work
+from small_runs import SMALL, WORD_INPUT, changed, make_work
 
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.batches import Batch, BatchMaker, read_ahead
 from elmokit.training.data import BEGIN, END, UNKNOWN, SentenceStreams, Window
 from elmokit.training.sampling import LogUniformSampler
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> TokenCorpus:
-    return make_corpus(tmp_path_factory.mktemp("batches"), 60)
 
 
 def streams(corpus: TokenCorpus, rows: int, unroll: int) -> SentenceStreams:

@@ -43,8 +43,7 @@ def test_the_engine_on_a_gpu_is_near_float64_on_a_cpu(hidden, blanks, dtype):
 
 @pytest.mark.parametrize("loss", ["sampled", "full", "adaptive", "cnn"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch, loss, precision):
-    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
+def test_a_run_goes_on_where_it_stopped(tmp_path, no_drawing, loss, precision):
     corpus = make_corpus(tmp_path, 80)
     config = replace(
         changed(

@@ -19,12 +19,11 @@ FIRST_LAYOUT = Path(__file__).parents[1] / "golden" / "first-layout"
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PretrainConfig:
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_drawing: None) -> PretrainConfig:
     """The settings as they were stored; the corpus beside the output folder."""
     shutil.copytree(FIRST_LAYOUT / "corpus", tmp_path / "corpus")
     monkeypatch.chdir(tmp_path)
     torch.set_num_threads(1)  # as then: more threads add up in another order
-    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
     stored = FIRST_LAYOUT / "run" / "training" / "settings.toml"
     return loads_toml(PretrainConfig, stored.read_text("utf-8"), str(stored))
 

@@ -8,18 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import LINES, SMALL, WORD_INPUT, changed, make_corpus, make_work
+from small_runs import LINES, SMALL, WORD_INPUT, changed, make_work
 from torch.autograd import gradcheck
 
 from elmokit.corpus.prepare import prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.training import losses
 from elmokit.training.losses import full_loss, log_normaliser, sampled_loss
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> TokenCorpus:
-    return make_corpus(tmp_path_factory.mktemp("losses"), 80)
 
 
 def random_problem(tokens: int, words: int, width: int, seed: int) -> dict[str, np.ndarray]:

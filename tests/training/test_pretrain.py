@@ -21,6 +21,8 @@ from elmokit.lm.scoring import score
 from elmokit.training.pretrain import pretrain
 from elmokit.training.settings import PRESETS, PretrainConfig, settings_for
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
 TRAIN = Path(__file__).parent.parent / "golden" / "bilm-tf" / "train"
 
 LEARNING = changed(
@@ -31,20 +33,6 @@ LEARNING = changed(
     optimizer={"lr": 2e-2, "warmup": 10},
     run={"max_steps": 80, "evaluate_every": 40, "save_every": 40, "evaluate_tokens": 300},
 )
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> TokenCorpus:
-    folder = tmp_path_factory.mktemp("pretrain")
-    (folder / "text.txt").write_text(structured_text(600), encoding="utf-8")
-    prepare_corpus(folder / "text.txt", folder / "corpus", settings=LINES, workers=1)
-    return TokenCorpus(folder / "corpus")
-
-
-@pytest.fixture(autouse=True)
-def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than the training here; one test draws."""
-    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
 
 
 def heldout(corpus: TokenCorpus) -> list[list[str]]:
@@ -96,12 +84,12 @@ MODELS: dict[str, PretrainConfig] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_learn_and_can_be_used(corpus, tmp_path, name):
-    elmo = pretrain(for_corpus(MODELS[name], corpus, tmp_path))
-    measured = perplexity(elmo, heldout(corpus))
-    baseline = unigram_perplexity(corpus)
+def test_models_learn_and_can_be_used(long_corpus, tmp_path, name):
+    elmo = pretrain(for_corpus(MODELS[name], long_corpus, tmp_path))
+    measured = perplexity(elmo, heldout(long_corpus))
+    baseline = unigram_perplexity(long_corpus)
     assert measured.perplexity < 0.6 * baseline
-    assert measured.vocabulary == len(corpus.words)
+    assert measured.vocabulary == len(long_corpus.words)
     again = elmokit.load(tmp_path / "model")
     assert again.config == elmo.config
     directions = 1 if name == "forward-only" else 2
@@ -160,24 +148,24 @@ def test_text_files_become_a_corpus_a_model_a_card_and_a_log(tmp_path, monkeypat
     assert (model / "README.md").read_text(encoding="utf-8") == card
 
 
-def test_a_smaller_vocabulary_leaves_unknown_words(corpus, tmp_path):
+def test_a_smaller_vocabulary_leaves_unknown_words(long_corpus, tmp_path):
     config = changed(LEARNING, data={"vocabulary": 12}, run={"max_steps": 10})
-    elmo = pretrain(for_corpus(config, corpus, tmp_path))
+    elmo = pretrain(for_corpus(config, long_corpus, tmp_path))
     assert len(elmo.vocabulary) == 12
-    measured = perplexity(elmo, heldout(corpus))
+    measured = perplexity(elmo, heldout(long_corpus))
     assert 0.05 < measured.oov_rate < 0.9
     assert measured.vocabulary == 12
 
 
-def test_markers_may_have_other_names(corpus, tmp_path):
+def test_markers_may_have_other_names(long_corpus, tmp_path):
     text = replace(LEARNING.model.text, begin="<bos>", end="<eos>", unknown="<oov>")
     config = changed(LEARNING, model={"text": text, "words": WORD_INPUT}, run={"max_steps": 60})
-    elmo = pretrain(for_corpus(config, corpus, tmp_path))
+    elmo = pretrain(for_corpus(config, long_corpus, tmp_path))
     assert elmo.vocabulary.words[:3] == ["<bos>", "<eos>", "<oov>"]
-    assert perplexity(elmo, heldout(corpus)).perplexity < unigram_perplexity(corpus)
+    assert perplexity(elmo, heldout(long_corpus)).perplexity < unigram_perplexity(long_corpus)
 
 
-def test_impossible_settings_are_refused(corpus, tmp_path):
+def test_impossible_settings_are_refused(long_corpus, tmp_path):
     with pytest.raises(ConfigError, match="corpus and output"):
         pretrain(LEARNING)
     cases = {
@@ -190,7 +178,9 @@ def test_impossible_settings_are_refused(corpus, tmp_path):
     for number, (message, config) in enumerate(cases.items()):
         with pytest.raises(ConfigError, match=message):
             pretrain(
-                replace(for_corpus(config, corpus, tmp_path), output=str(tmp_path / str(number)))
+                replace(
+                    for_corpus(config, long_corpus, tmp_path), output=str(tmp_path / str(number))
+                )
             )
     for kind in ("cnn", "adaptive"):
         with pytest.raises(ConfigError, match="tied"):

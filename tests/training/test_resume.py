@@ -31,11 +31,6 @@ from elmokit.training.settings import PretrainConfig
 from elmokit.training.trainer import PretrainTrainer
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> TokenCorpus:
-    return make_corpus(tmp_path_factory.mktemp("resume"), 80)
-
-
 def assert_same_state(one: PretrainTrainer, other: PretrainTrainer) -> None:
     (tensors, facts), (expected, expected_facts) = one.state(), other.state()
     assert facts == expected_facts
@@ -321,8 +316,7 @@ def config_for(folder: Path, corpus: TokenCorpus) -> PretrainConfig:
     return replace(SMALL, corpus=(str(corpus.folder),), output=str(folder))
 
 
-def test_settings_that_make_another_run_are_refused(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
+def test_settings_that_make_another_run_are_refused(corpus, tmp_path, no_drawing):
     config = config_for(tmp_path / "model", corpus)
     pretrain(config)
     with pytest.raises(ConfigError, match="a run is there already"):
@@ -344,8 +338,7 @@ def test_settings_that_make_another_run_are_refused(corpus, tmp_path, monkeypatc
     assert latest_snapshot(tmp_path / "model" / "training").step == 24
 
 
-def test_another_corpus_is_refused(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
+def test_another_corpus_is_refused(corpus, tmp_path, no_drawing):
     config = config_for(tmp_path / "model", corpus)
     pretrain(config)
     (tmp_path / "other").mkdir()

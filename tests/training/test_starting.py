@@ -18,15 +18,11 @@ from elmokit.training.checkpoint import latest_snapshot
 from elmokit.training.pretrain import pretrain
 from elmokit.training.settings import DataConfig, PretrainConfig, RunConfig
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
 GOLDEN = Path(__file__).parents[1] / "golden"
 ONE_DOCUMENT = replace(LINES, documents="blank")
 """Of text without blank lines nothing can be held out, so that it is prepared a second time."""
-
-
-@pytest.fixture(autouse=True)
-def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than the training here."""
-    monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_runs import SMALL, WORD_INPUT, alone, changed, make_corpus, make_work
+from small_runs import SMALL, WORD_INPUT, alone, changed, make_work
 from torch import nn
 
 from elmokit.config import LstmConfig
@@ -34,11 +34,6 @@ FULL_MODEL = {
     "words": WORD_INPUT,
     "lstm": LstmConfig(layers=3, cells=20, width=16, cell_clip=0.2, projection_clip=0.1),
 }
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> TokenCorpus:
-    return make_corpus(tmp_path_factory.mktemp("step"), 80)
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ class Case:
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["together", "side by side"])
-def threads(request):
+def one_and_two_threads(request):
     """With more than one thread the directions run side by side."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
@@ -105,7 +105,7 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("threads")
+@pytest.mark.usefixtures("one_and_two_threads")
 @given(shapes)
 @settings(max_examples=60)
 def test_outputs_state_and_gradients_are_the_references(shape):
