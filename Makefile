@@ -42,13 +42,13 @@ slow: $(VENV)/.dev  ## run the slow tests (minutes)
 	$(BIN)/python -m pytest -m slow
 
 bench: $(VENV)/.dev  ## run the benchmarks and write their results to benchmarks/results
-	$(BIN)/python benchmarks/startup.py --save
-	$(BIN)/python benchmarks/memory.py small --save
-	$(BIN)/python benchmarks/memory.py original --save
-	$(BIN)/python benchmarks/memory.py files --save
-	$(BIN)/python benchmarks/speed/side_by_side.py small --save
-	$(BIN)/python benchmarks/speed/curves.py small --save
-	$(BIN)/python benchmarks/fill_pages.py
+	$(BIN)/python -m benchmarks.speed.startup --save
+	$(BIN)/python -m benchmarks.speed.memory small --save
+	$(BIN)/python -m benchmarks.speed.memory original --save
+	$(BIN)/python -m benchmarks.speed.memory files --save
+	$(BIN)/python -m benchmarks.speed.side_by_side small --save
+	$(BIN)/python -m benchmarks.speed.curves small --save
+	$(BIN)/python -m benchmarks.fill_pages
 
 docs: $(VENV)/.docs  ## build the documentation into site; a broken link is an error
 	$(BIN)/zensical build --clean --strict

@@ -1,6 +1,6 @@
 """Put results into the pages of docs/, so that they show nothing that was not measured.
 
-Run: python benchmarks/fill_pages.py
+Run: python -m benchmarks.fill_pages
 
 A line ``<!-- results: NAME -->`` is followed by the contents of benchmarks/results/NAME.txt in a
 block of its own; where there is no such file, by words that say so. A test compares pages and
@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+from benchmarks.report import RESULTS, ROOT
+
 NOTHING = "*Not measured yet; `benchmarks` has the script.*"
 MARK = re.compile(
     rf"^<!-- results: (\w+) -->\n(?:\n(?:```\n.*?^```|{re.escape(NOTHING)})\n)?",

@@ -34,7 +34,6 @@ STAGES = (
     "integrations",
     "server",
     "ray",
-    "bench",
     "cli",
 )
 """Each may import the ones before it."""

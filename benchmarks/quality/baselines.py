@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from data import FOLDER, Data
+from benchmarks.quality.data import FOLDER, Data
 
 DIM = 100
 EPOCHS = 3

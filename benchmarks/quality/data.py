@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from benchmarks.report import DATA_FOLDERS, ROOT
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokens import get_tokenizer
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "data" / "quality"
-PLACES = (ROOT / "shared/data", ROOT.parent / "shared/data")
 SENSE_TESTS = {
     "S2": "senseval2.jsonl",
     "S3": "senseval3.jsonl",
@@ -33,7 +32,7 @@ class Data:
     """
 
     def __init__(self, given: Path | None) -> None:
-        places = [given] if given is not None else list(PLACES)
+        places = [given] if given is not None else list(DATA_FOLDERS)
         found = next((place for place in places if (place / "tasks").is_dir()), None)
         if found is None:
             raise SystemExit(f"no folder 'tasks' in {places[0]}: name the data with --data FOLDER")

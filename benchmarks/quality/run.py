@@ -1,6 +1,6 @@
 """What every layer knows: all probes, for models and baselines, in one table.
 
-Run: python benchmarks/quality/run.py [MODEL ...] [--probes pos wsd ...] [--data FOLDER]
+Run: python -m benchmarks.quality.run [MODEL ...] [--probes pos wsd ...] [--data FOLDER]
          [--predictors FOLDER ...] [--quick] [--device cuda] [--save NAME]
 
 MODEL is anything that `elmokit.load` takes (the embedded models when left out), a file of word
@@ -24,13 +24,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from baselines import DIM, EPOCHS, train
-from data import FOLDER, Data
-from machine import report
-from planted import area, plant
-
+from benchmarks.quality.baselines import DIM, EPOCHS, train
+from benchmarks.quality.data import FOLDER, Data
+from benchmarks.quality.planted import area, plant
+from benchmarks.report import report
 from elmokit.checkpoints.sources import embedded_models
 from elmokit.probes.tables import Table, text
 

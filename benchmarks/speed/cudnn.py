@@ -1,6 +1,6 @@
 """One LSTM layer of the published shape on a GPU: elmokit's engines against cuDNN's.
 
-Run: PYTHONPATH=src:benchmarks python3 benchmarks/speed/cudnn.py [--steps 20] [--save]
+Run: python -m benchmarks.speed.cudnn [--steps 20] [--save]
 
 cuDNN knows neither clips nor blanks nor rows that end, so the layer has none of them here: all
 sentences are equally long. Both get the same weights, their outputs are compared, and they are
@@ -10,18 +10,14 @@ timed in turns, both directions, bfloat16.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import torch
-from machine import report
 from torch import Tensor, nn
 
+from benchmarks.report import report
 from elmokit.engines import Clips, LstmState, LstmWeights
 from elmokit.engines.stacked import StackedWeights, run_stacked
 from elmokit.engines.train import TrainState, TrainWeights, run_window

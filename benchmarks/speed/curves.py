@@ -1,6 +1,6 @@
 """Tokens/s against sentences in a call and against their length; cost against the text's size.
 
-Run: python benchmarks/speed/curves.py SHAPE [--text FILE] [--save] [--plot PICTURE]
+Run: python -m benchmarks.speed.curves SHAPE [--text FILE] [--save] [--plot PICTURE]
 
 SHAPE is small, medium or original, with random weights. The text is the package's own 1,000
 sentences; for larger sizes they are repeated, unless --text gives more. Every size is measured in a
@@ -21,15 +21,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from machine import RESULTS, report
-
 import elmokit
-from elmokit.bench.machine import usable_cores
-from elmokit.bench.models import prepare_model
-from elmokit.bench.plot import check_picture
-from elmokit.bench.processes import program_process
-from elmokit.bench.texts import own_sentences, sentences_of
+from benchmarks.report import RESULTS, report
+from benchmarks.speed.plot import check_picture
+from benchmarks.speed.processes import program_process
+from elmokit.corpus.workers import default_workers
+from elmokit.encode.speed import own_sentences, prepare_model, sentences_of
 
 CALLS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 LENGTHS = (2, 5, 10, 20, 40, 80, 160, 320)
@@ -164,7 +161,7 @@ def main() -> None:
     parser.add_argument("--text", help="a text of more sentences")
     parser.add_argument("--count", type=int, default=1000, help="sentences of the text")
     parser.add_argument("--tokens", type=int, default=8192, help="tokens of a measurement")
-    parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--threads", type=int, default=default_workers())
     parser.add_argument("--save", action="store_true", help="write results/speed_curves_SHAPE.*")
     parser.add_argument("--plot", type=Path, help="where the picture goes")
     options = parser.parse_args()
@@ -180,7 +177,7 @@ def main() -> None:
     text = sentences_of(options.text, count) if options.text else own_sentences(count)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        _, source, _ = prepare_model(None, options.shape, folder, export=False)
+        _, source = prepare_model(None, options.shape, folder)
         elmo = elmokit.load(source)
         elmo.encode(text)
         found = {

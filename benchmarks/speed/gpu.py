@@ -1,6 +1,6 @@
 """Training and inference on a GPU: tokens/s, memory, share of the matrix rate, loss curves.
 
-Run: PYTHONPATH=src:benchmarks python3 benchmarks/speed/gpu.py TEXT... [--parts curves] [--save]
+Run: python -m benchmarks.speed.gpu TEXT... [--parts curves] [--save]
 
 TEXT is one folder made by ``elmokit corpus prepare``, or text files, which are prepared first.
 Nothing but torch, numpy and Triton is needed. Every part runs in a process of its own.
@@ -59,7 +59,7 @@ def main() -> None:
     if options.child:
         print(json.dumps(CHILDREN[options.child.partition(":")[0]](options)))
         return
-    from machine import RESULTS, report
+    from benchmarks.report import RESULTS, report
 
     with tempfile.TemporaryDirectory() as temporary:
         options.texts = [str(prepared(options.texts, Path(temporary)))]
@@ -84,7 +84,7 @@ def prepared(texts: list[str], folder: Path) -> Path:
 def child(options: argparse.Namespace, name: str) -> Any:
     """The result of one measurement in a fresh process; what it says else passes through."""
     print(name, file=sys.stderr, flush=True)
-    command = [sys.executable, __file__, *options.texts, "--child", name]
+    command = [sys.executable, "-m", "benchmarks.speed.gpu", *options.texts, "--child", name]
     for key in ("preset", "device", "steps", "curve_steps", "curve_rows", "sentences"):
         command += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -96,8 +96,8 @@ def child(options: argparse.Namespace, name: str) -> Any:
 
 def measure_training(options: argparse.Namespace) -> dict[str, Any]:
     import torch
-    from pretrain_speed import matrix_rate, measure
 
+    from benchmarks.training.presets import matrix_rate, measure
     from elmokit.training.settings import PRESETS
 
     device, run = torch.device(options.device), PRESETS[options.preset]
@@ -134,7 +134,7 @@ def show_small(options: argparse.Namespace) -> tuple[Any, str]:
 
 
 def _training_text(preset: str, found: dict[str, Any]) -> str:
-    from pretrain_speed import HEAD, line
+    from benchmarks.training.presets import HEAD, line
 
     return (
         f"{found['device']}: matmuls at {found['matrix_rate'] / 1e12:.1f} TFLOP/s; "
@@ -150,16 +150,15 @@ def measure_inference(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     import elmokit
-    from elmokit.bench.ceiling import Ceiling
-    from elmokit.bench.flops import work
     from elmokit.checkpoints.checkpoint import Checkpoint
+    from elmokit.encode.speed import Ceiling, count_flops
     from elmokit.model.init import random_model
     from elmokit.training.settings import PRESETS
 
     precision = options.child.partition(":")[2]
     device = torch.device(options.device)
-    spec = {"device": options.device, "precision": precision, "threads": 1, "products": []}
-    rate = max(Ceiling(spec).square() for _ in range(3))
+    ceiling = Ceiling(options.device, precision, threads=1)
+    rate = max(ceiling.square() for _ in range(3))
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     config = PRESETS[options.preset].model
     weights = random_model(config, seed=0).state_dict()
@@ -169,7 +168,7 @@ def measure_inference(options: argparse.Namespace) -> dict[str, Any]:
     sentences = list(_sentences(Path(options.texts[0]), options.sentences))
     distinct = sorted({word for sentence in sentences for word in sentence})
     tokens = sum(map(len, sentences))
-    needed = work(config, distinct).needed(tokens, len(distinct)) / tokens
+    needed = count_flops(config, distinct).needed(tokens, len(distinct)) / tokens
 
     def rate_of(rounds: int = ROUNDS, **how: Any) -> float:
         seconds: list[float] = []
@@ -255,8 +254,8 @@ def measure_curve(options: argparse.Namespace) -> list[float]:
     if path == "reference":
         sys.modules["triton"] = None  # type: ignore[assignment]  # as if it were not installed
     import torch
-    from pretrain_speed import training
 
+    from benchmarks.training.presets import training
     from elmokit.training.settings import PRESETS
 
     run = PRESETS[options.preset]

@@ -1,6 +1,6 @@
 """The data of the task benchmarks: archives to training, development and test files.
 
-Run: python benchmarks/tasks/data.py [NAME ...] [--archives FOLDER]
+Run: python -m benchmarks.tasks.data [NAME ...] [--archives FOLDER]
 
 Each archive (NAME.tar.xz) is unpacked, turned into a format that `elmokit train` reads, and put
 under data/tasks, which git ignores. A set without a development part gets one from its training
@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from benchmarks.report import DATA_FOLDERS, ROOT
+
 FOLDER = ROOT / "data" / "tasks"
-PLACES = (ROOT / "shared/data/tasks", ROOT.parent / "shared/data/tasks")
+ARCHIVES = [folder / "tasks" for folder in DATA_FOLDERS]
 SEED = 13
 PARTS = ("train", "dev", "test")
 
@@ -87,10 +88,10 @@ def benchmark_data(name: str, archives: Path | None = None) -> BenchmarkSet:
 
 def archives_folder(given: Path | None) -> Path:
     """The folder of the archives."""
-    for place in (given,) if given else PLACES:
-        if place.is_dir():
-            return place
-    raise SystemExit(f"no archives in {given or PLACES[0]}. Name their folder: --archives FOLDER")
+    for folder in (given,) if given else ARCHIVES:
+        if folder.is_dir():
+            return folder
+    raise SystemExit(f"no archives in {given or ARCHIVES[0]}. Name their folder: --archives FOLDER")
 
 
 # Small tools.

@@ -1,6 +1,6 @@
 """What ELMo gains on every task: without it, with static vectors, with ELMo, with both.
 
-Run: python benchmarks/tasks/run.py [NAME ...] [--seeds 0 1 2] [--inputs none static elmo both]
+Run: python -m benchmarks.tasks.run [NAME ...] [--seeds 0 1 2] [--inputs none static elmo both]
          [--save]
 
 Each cell (a set, a kind of inputs, a seed) is one training run, judged on the test data with the
@@ -16,7 +16,6 @@ import argparse
 import json
 import random
 import shutil
-import sys
 import tarfile
 import tempfile
 import time
@@ -25,15 +24,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import torch
-from data import FOLDER, RECIPES, ROOT, SEED, BenchmarkSet, archives_folder, benchmark_data
-from machine import RESULTS
-from table import COLUMNS, table
 
-from elmokit.bench.machine import machine
+from benchmarks.report import RESULTS, ROOT
+from benchmarks.tasks.data import (
+    FOLDER,
+    RECIPES,
+    SEED,
+    BenchmarkSet,
+    archives_folder,
+    benchmark_data,
+)
+from benchmarks.tasks.table import COLUMNS, table
 from elmokit.config import to_dict
+from elmokit.encode.speed import machine
 from elmokit.files import atomic_file
 from elmokit.tasks import fit, read_examples
 from elmokit.tasks.fitting import task_settings
@@ -275,7 +279,7 @@ def _some(examples: list[Any], most: int) -> list[Any]:
 def _machine(device: str | None) -> str:
     found = machine()
     cuda = (device or "cuda").startswith("cuda") and torch.cuda.is_available()
-    where = torch.cuda.get_device_name() if cuda else found["processor"]
+    where = torch.cuda.get_device_name() if cuda else found["cpu"]
     return f"{found['date']}, {where}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 

@@ -1,6 +1,6 @@
 """Makes the small samples under tests/tasks/data that the tests train on.
 
-Run: python benchmarks/tasks/samples.py [--archives FOLDER]
+Run: python -m benchmarks.tasks.samples [--archives FOLDER]
 
 Only sets whose licence allows it are sampled. Short examples are taken, by a fixed seed, so that
 the tests are quick; NOTICE names the sources.
@@ -20,7 +20,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from data import ROOT, SEED, archives_folder, benchmark_data, blocks, write_jsonl
+from benchmarks.report import ROOT
+from benchmarks.tasks.data import SEED, archives_folder, benchmark_data, blocks, write_jsonl
 
 SAMPLES = ROOT / "tests" / "tasks" / "data"
 RELATIONS = ("Cause-Effect", "Content-Container", "Entity-Destination", "Message-Topic")

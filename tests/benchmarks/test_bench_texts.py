@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elmokit.bench.texts import LONGEST, own_sentences, sentences_of
+from elmokit.encode.speed import LONGEST, own_sentences, sentences_of
 from elmokit.errors import DataError
 
 

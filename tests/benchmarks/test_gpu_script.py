@@ -22,15 +22,20 @@ def test_gpu_script_runs_and_its_paths_learn_the_same(tmp_path):
         for did, what in (("lent", "money"), ("saw", "a house"), ("left", "the road"))
     ]
     text.write_text("\n".join(lines), "utf-8")
-    script = str(ROOT / "benchmarks" / "speed" / "gpu.py")
     sizes = ["--steps", "2", "--curve-steps", "10", "--curve-rows", "8", "--sentences", "20"]
     done = subprocess.run(
-        [sys.executable, script, str(text), "--device", "cpu", "--preset", "tiny", *sizes],
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'benchmarks'}",
-        },
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.speed.gpu",
+            str(text),
+            "--device",
+            "cpu",
+            "--preset",
+            "tiny",
+            *sizes,
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
         capture_output=True,
         text=True,
         check=False,

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from elmokit.bench.processes import Process, ProcessError, ceiling_process
+from benchmarks.speed.processes import Process, ProcessError, ceiling_process
 
 ECHO = """
 import sys
-from elmokit.bench.worker import serve
+from benchmarks.speed.worker import serve
 
 class Echo:
     def __init__(self, spec):
@@ -67,9 +67,9 @@ def test_process_that_does_not_come_up_says_why(command, said):
 
 
 def test_ceiling_finds_the_fastest_way():
-    products = [[(8, 64), (16, 8)], [(8, 64), (16, 8)]]
-    spec = {"device": "cpu", "precision": "float32", "threads": 2, "products": products}
-    with ceiling_process(spec, "products") as process:
+    shapes = [[(8, 64), (16, 8)], [(8, 64), (16, 8)]]
+    spec = {"device": "cpu", "precision": "float32", "threads": 2, "shapes": shapes}
+    with ceiling_process(spec, "matmuls") as process:
         ways = process.ask("search")
         found = process.ask("rate")
     assert {way.split(",")[0] for way in ways} >= {"linear"}

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
+import os
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elmokit.bench.machine import PACKAGES
-from elmokit.bench.side_by_side import Plan, measure
-from elmokit.bench.texts import own_sentences
-from elmokit.cli import main
-from elmokit.errors import ConfigError, DataError
+from benchmarks.speed.side_by_side import Plan, main, measure
+from elmokit.encode.speed import own_sentences
+from elmokit.errors import ConfigError, DataError, ElmokitError
 
 MODEL = Path(__file__).parents[1] / "golden" / "allennlp" / "lm_weights.hdf5"
 
@@ -67,52 +64,26 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def result(stand_in: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The command's JSON and picture, with a program that works and three that do not."""
+    """The script's JSON and picture, with a program that works and two that do not."""
     folder = tmp_path_factory.mktemp("bench")
     broken = folder / "python-that-crashes"
     broken.write_text("#!/bin/sh\necho 'some talk' >&2\nkill -SEGV $$\n", "utf-8")
     broken.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", stand_in)
-        out, err = StringIO(), StringIO()
-        arguments = ["bench", "--model", str(MODEL), "--count", "40", "--rounds", "2"]
-        arguments += ["--threads", "1", "--json", "--plot", str(folder / "speed.png")]
+        patch.setenv("PYTHONPATH", stand_in, prepend=os.pathsep)
+        err = StringIO()
+        arguments = ["--model", str(MODEL), "--count", "40", "--rounds", "2", "--threads", "1"]
+        arguments += ["--json", str(folder / "speed.json"), "--plot", str(folder / "speed.png")]
         arguments += ["--peer", f"allennlp={sys.executable}"]
         arguments += ["--peer", f"simple_elmo={broken}"]
         arguments += ["--peer", f"elmoformanylangs={folder / 'nowhere'}"]
-        with redirect_stdout(out), redirect_stderr(err):
-            code = main(arguments)
-    assert code == 0, err.getvalue()
+        with redirect_stderr(err):
+            main(arguments)
     return {
-        "figures": json.loads(out.getvalue()),
+        "figures": json.loads((folder / "speed.json").read_text("utf-8")),
         "said": err.getvalue(),
         "picture": folder / "speed.png",
     }
-
-
-def test_figures_are_complete(result):
-    figures = result["figures"]
-    assert {*PACKAGES, "processor", "cores", "memory_gib", "python"} <= set(figures["machine"])
-    sentences = own_sentences(40)
-    assert figures["text"] == {
-        "sentences": 40,
-        "tokens": sum(map(len, sentences)),
-        "distinct": len({token for sentence in sentences for token in sentence}),
-    }
-    assert figures["model"]["lstm"]["cells"] == 64
-    assert figures["threads"] == 1
-    assert figures["flops"]["lstm_token"] == 2 * 2 * 2 * (8 * 64 * 16 + 64 * 16)
-    own = figures["systems"]["elmokit float32"]
-    for name in ("load_seconds", "latency_seconds", "peak_mib", "warm_tokens_per_second"):
-        assert own[name] > 0
-    assert len(own["round_seconds"]) == 2
-    limit = figures["ceiling"]["float32"]
-    assert own["floor_tokens_per_second"] == pytest.approx(
-        limit["flops_per_second"] / figures["flops"]["lstm_token"]
-    )
-    assert own["share_of_floor"] == pytest.approx(
-        own["tokens_per_second"] / own["floor_tokens_per_second"]
-    )
 
 
 def test_another_program_is_compared(result):
@@ -135,30 +106,15 @@ def test_programs_that_fail_are_left_out_with_one_line(result):
     assert len(failed) == 2
     lines = result["said"].splitlines()
     assert "simple_elmo left out: ended by SIGSEGV" in lines
-    assert lines[-1] == "allennlp", "the last round goes on after them"
+    assert lines[-1] == "allennlp", "the last round continues after them"
 
 
 def test_picture_is_drawn(result):
     assert result["picture"].read_bytes().startswith(b"\x89PNG")
 
 
-def test_command_of_the_pages_prints_a_table(tmp_path, monkeypatch, capsys):
-    page = (Path(__file__).parents[2] / "docs" / "speed.md").read_text("utf-8")
-    (command,) = re.findall(r"^\$ elmokit (bench .*)$", page, flags=re.MULTILINE)
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(MODEL, "elmo_weights.hdf5")
-    shutil.copy(MODEL.with_name("options.json"), "elmo_options.json")
-    # One thread: for a model this small more would only wait for each other.
-    assert main([*command.split(), "--threads", "1"]) == 0
-    out = capsys.readouterr().out
-    assert "text     100 sentences, 2,529 tokens, 955 distinct\n" in out
-    assert re.search(r"^limit    float32: matmuls of these shapes at \d+ GFLOP/s", out, re.M)
-    assert re.search(r"^elmokit float32 +[\d,]+ +[\d,]+ +[\d.]+% +[\d.]+% +[\d.]+ ms", out, re.M)
-    assert re.search(r"^elmokit float32, all words seen before: [\d,]+ tokens/s$", out, re.M)
-
-
 def test_other_numbers_make_a_comparison_void(stand_in, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", stand_in)
+    monkeypatch.setenv("PYTHONPATH", stand_in, prepend=os.pathsep)
     monkeypatch.setenv("STAND_IN_ERROR", "0.001")
     plan = Plan(
         sentences=own_sentences(20),
@@ -180,20 +136,19 @@ def test_plan_refuses_what_cannot_be_measured():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "expected"),
+    ("arguments", "expected"),
     [
-        (["--peer", "allennlp"], 2, "program=/path/to/its/python"),
-        (["--tokens"], 2, "--sentences"),
-        (["--shape", "small", "--model", "test-tiny"], 2, "--shape"),
-        (["--plot", "picture.txt"], 1, "picture.txt: a picture's name ends in"),
-        (["--plot", "no-such-folder/picture.png"], 1, "no-such-folder"),
-        (["--sentences", "no-such-file.txt"], 1, "no-such-file.txt"),
-        (["--peer", "flair=python"], 1, "no program 'flair'"),
+        (["--peer", "flair=python"], "no program 'flair'"),
+        (["--plot", "picture.txt"], "picture.txt: a picture's name ends in"),
+        (["--plot", "no-such-folder/picture.png"], "no-such-folder"),
     ],
 )
-def test_wrong_calls_end_before_the_measuring(arguments, code, expected, capsys):
-    assert main(["bench", *arguments]) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert expected in err
-    assert len(err.splitlines()) == 1
+def test_wrong_calls_end_before_the_measuring(arguments, expected):
+    with pytest.raises(ElmokitError, match=expected):
+        main(arguments)
+
+
+def test_peer_without_interpreter_is_a_usage_error(capsys):
+    with pytest.raises(SystemExit):
+        main(["--peer", "allennlp"])
+    assert "program=/path/to/its/python" in capsys.readouterr().err

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
-import pytest
-
-from elmokit.bench.flops import work
-from elmokit.bench.texts import own_sentences
+from benchmarks import fill_pages as script
 from elmokit.config import published_shape
+from elmokit.encode.speed import count_flops, own_sentences
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "benchmarks" / "fill_pages.py"
 SPEED = ROOT / "docs" / "speed.md"
 
 
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("fill_pages", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_pages_have_the_results_as_they_are(script):
+def test_pages_have_the_results_as_they_are():
     found = list(script.pages())
     assert {path.name for path in found} == {"speed.md", "task-results.md"}
     assert len(script.MARK.findall(SPEED.read_text("utf-8"))) == 9
     for path in found:
         page = path.read_text("utf-8")
-        assert script.filled(page) == page, f"{path}: run benchmarks/fill_pages.py"
+        assert script.filled(page) == page, f"{path}: run python -m benchmarks.fill_pages"
 
 
-def test_results_come_and_go(script, tmp_path, monkeypatch):
+def test_results_come_and_go(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "RESULTS", tmp_path)
     bare = "before\n\n<!-- results: some -->\n\nafter\n"
     empty = script.filled(bare)
@@ -51,7 +39,7 @@ def test_results_come_and_go(script, tmp_path, monkeypatch):
 
 def test_counts_on_the_page_are_the_counted_ones():
     page = SPEED.read_text("utf-8")
-    found = work(published_shape("original"))
+    found = count_flops(published_shape("original"))
     counts = [int(number) for number in re.findall(r"\| (\d+) million FLOP \|", page)]
     expected = (found.lstm_token, found.first_input_token, found.encoder_word)
     assert counts == [round(count / 1e6) for count in expected]

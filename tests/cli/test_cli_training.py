@@ -3,17 +3,14 @@
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
+from small_runs import structured_text
 
 import elmokit
 from elmokit.cli import main
 from elmokit.training.trainer import PretrainTrainer
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from small_runs import structured_text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SMALLER = [

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from model_perplexity import measure as measure_perplexity
-from model_senses import (
+
+from benchmarks.models.perplexity import measure as measure_perplexity
+from benchmarks.models.senses import (
     LISTS,
     form_ranks,
     form_shares,
@@ -25,7 +26,6 @@ from model_senses import (
     sense_shares,
     substitute_ranks,
 )
-
 from elmokit.checkpoints.sources import EMBEDDED
 
 MOST_BYTES = 20e6

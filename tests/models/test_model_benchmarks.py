@@ -7,14 +7,15 @@ import re
 import shlex
 from pathlib import Path
 
-import model_card
-import model_storage
 import numpy as np
 import pytest
 import torch
-from model_perplexity import UNKNOWN, first, joined, sentences_of, wikitext
-from model_reproduce import first_difference, losses
-from model_senses import (
+
+import elmokit
+from benchmarks.models import card, storage
+from benchmarks.models.perplexity import UNKNOWN, first, joined, sentences_of, wikitext
+from benchmarks.models.reproduce import first_difference, losses
+from benchmarks.models.senses import (
     SenseItem,
     mean_vectors,
     measure,
@@ -24,9 +25,7 @@ from model_senses import (
     share_right,
     table,
 )
-from model_speed import compare, published_small
-
-import elmokit
+from benchmarks.models.speed import compare, published_small
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.similarity import cosine
@@ -169,11 +168,11 @@ def test_card_is_written_anew_with_the_results(tmp_path, monkeypatch):
         "share 0.8\n\nsenses, centred: by how much the same\nbank\n", encoding="utf-8"
     )
     (results / "speed_another-model.txt").write_text("9 tokens\n", encoding="utf-8")
-    monkeypatch.setattr(model_card, "RESULTS", results)
+    monkeypatch.setattr(card, "RESULTS", results)
     monkeypatch.setattr("sys.argv", ["model_card.py", str(folder)])
-    model_card.main()
+    card.main()
     first_card = (folder / "README.md").read_text(encoding="utf-8")
-    model_card.main()
+    card.main()
     assert (folder / "README.md").read_text(encoding="utf-8") == first_card
     assert first_card.startswith("# some-model\n\nTrained on text.\n\n## What it is worth\n")
     assert "test 44.0" in first_card
@@ -197,7 +196,7 @@ def test_speed_is_compared_with_the_published_shape(tiny):
 
 def test_storage_is_measured(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["model_storage.py", "test-tiny"])
-    model_storage.main()
+    storage.main()
     printed = capsys.readouterr().out
     (whole, small) = (
         float(re.search(rf"^{storage} +([\d.]+) MB", printed, re.MULTILINE)[1])

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 import sklearn.metrics
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "quality"
+from benchmarks.quality.planted import area, plant
 
 
-@pytest.fixture(scope="module")
-def planted():
-    found = importlib.util.spec_from_file_location("quality_planted", FOLDER / "planted.py")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
-def test_area_is_that_of_sklearn(planted):
+def test_area_is_that_of_sklearn():
     rng = np.random.default_rng(0)
     scores = {f"w{i}": float(rng.integers(8)) for i in range(40)}
     yes = [f"w{i}" for i in range(0, 40, 3)]
     truth = [name in yes for name in scores]
     expected = sklearn.metrics.roc_auc_score(truth, list(scores.values()))
-    assert planted.area(scores, yes) == pytest.approx(expected)
+    assert area(scores, yes) == pytest.approx(expected)
 
 
-def test_planted_words_take_the_places_of_others(planted):
+def test_planted_words_replace_other_words():
     rng = np.random.default_rng(1)
     words = [f"word{a}{b}" for a in "abcdef" for b in "abcdef"]
     first, second = ([[str(w) for w in rng.choice(words, 4)] for _ in range(600)] for _ in "12")
-    changed, moved, steady = planted.plant(first, second, words=5)
+    changed, moved, steady = plant(first, second, words=5)
     assert len(moved) == len(steady) == 5
     assert not set(moved) & set(steady)
     before = [s for s in second if not set(moved) & set(s)]

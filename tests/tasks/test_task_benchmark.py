@@ -14,11 +14,10 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json, sys
 from pathlib import Path
-sys.path[:0] = sys.argv[1:3]
-import run
+from benchmarks.tasks import run
 from elmokit.tasks import report
 report.draw = lambda *_: False
-samples, folder = Path(sys.argv[3]), Path(sys.argv[4])
+samples, folder = Path(sys.argv[1]), Path(sys.argv[2])
 run.FOLDER, run.RUNS, run.RESULTS = folder, folder / "runs", folder / "results"
 files = {"train": "train.csv", "dev": "dev.csv", "test": "dev.csv"}
 run.benchmark_data = lambda name, archives: run.BenchmarkSet(
@@ -28,7 +27,7 @@ def counted(*arguments, **options):
     print("trained", options["config"].run.epochs, options["config"].inputs.store_gb)
     return fit(*arguments, **options)
 run.fit = counted
-for arguments in json.loads(sys.argv[5]):
+for arguments in json.loads(sys.argv[3]):
     run.main(arguments)
     print("=====")
 """
@@ -47,13 +46,12 @@ def test_benchmark_trains_each_cell_once_and_makes_a_table(tmp_path):
         ["--store-ratio", "2"],
         ["--table", "--seeds", "4"],
     ]
-    folders = [str(ROOT / "benchmarks" / "tasks"), str(ROOT / "benchmarks")]
     calls = json.dumps([[*common, *run] for run in runs])
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *folders, str(DATA / "polarity"), str(tmp_path), calls],
+        [sys.executable, "-c", SCRIPT, str(DATA / "polarity"), str(tmp_path), calls],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -1,11 +1,11 @@
-"""``elmokit bench``: how fast a model runs here, beside other programs and the machine's limit."""
+"""``elmokit bench``: how fast a model runs here, beside the limit of the CPU or GPU."""
 
 from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, validators
 
@@ -13,8 +13,7 @@ from elmokit.cli.options import AtLeastOne, Device, Flag, Json, Tokens, UsageErr
 
 EXAMPLES = (
     "elmokit bench --model elmo_weights.hdf5 --quick",
-    "elmokit bench --shape original --precision float32 --precision bfloat16 --plot speed.png",
-    "elmokit bench --shape original --peer allennlp=/path/to/its/python --json",
+    "elmokit bench --shape original --precision float32 --precision bfloat16 --json",
 )
 
 QUICK_SENTENCES = 100
@@ -32,19 +31,17 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
     precision: Annotated[
         list[Literal["float32", "bfloat16", "int8"]] | None, Parameter(show_default=False)
     ] = None,
-    peer: Annotated[list[str] | None, Parameter(show_default=False)] = None,
     sentences: str | None = None,
     tokens: Tokens = False,
     count: Annotated[int, AtLeastOne] = 1000,
     rounds: Annotated[int, AtLeastOne] = 3,
     threads: Annotated[int | None, AtLeastOne] = None,
     quick: Annotated[bool, Flag] = False,
-    plot: Path | None = None,
     as_json: Json = False,
 ) -> None:
     """Measure tokens per second, time of one sentence, loading and memory, and the machine's limit.
 
-    Every program runs in a process of its own, in turn, several times; medians are shown. The
+    Every measurement runs in a process of its own, in turn, several times; medians are shown. The
     limit is what the machine's matmuls alone would allow.
 
     Args:
@@ -52,27 +49,17 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
         shape: Random weights of a published shape (small when no model is given either).
         precision: Numbers of the weights; give it again for each one to be measured. float32
             when left out.
-        peer: Another program and the interpreter that has it, such as
-            allennlp=/path/to/python: allennlp, simple_elmo or elmoformanylangs. It gets the same
-            weights and sentences, and its vectors are compared. Give it again for more.
         sentences: A text to measure with, instead of 1,000 sentences of old novels.
         count: The most sentences.
-        rounds: How often each program is measured.
-        threads: Threads of each program; all cores when left out.
+        rounds: How often everything is measured.
+        threads: Threads of the matmuls; all cores when left out.
         quick: 100 sentences, one round: shows that everything works.
-        plot: Where a picture goes (.png, .pdf, .svg).
     """
-    from elmokit.bench.machine import describe, usable_cores
-    from elmokit.bench.plot import check_picture, draw
-    from elmokit.bench.report import table
-    from elmokit.bench.side_by_side import Plan, measure
-    from elmokit.bench.texts import own_sentences, sentences_of
+    from elmokit.corpus.workers import default_workers
+    from elmokit.encode.speed import Plan, describe, measure, own_sentences, sentences_of
 
     if tokens and sentences is None:
         raise UsageError("--tokens says how --sentences is split.")
-    if plot is not None:
-        check_picture(plot)
-    peers = dict(_pair(text) for text in peer or ())
     count = min(count, QUICK_SENTENCES) if quick else count
     text = (
         own_sentences(count) if sentences is None else sentences_of(sentences, count, tokens=tokens)
@@ -83,22 +70,94 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
         shape=shape or "small",
         device=device,
         precisions=tuple(dict.fromkeys(precision or ("float32",))),
-        peers=peers,
-        threads=threads or usable_cores(),
+        threads=threads or default_workers(),
         rounds=1 if quick else rounds,
         latencies=5 if quick else 20,
     )
     figures = measure(plan, say=lambda line: print(line, file=sys.stderr))
-    if plot is not None:
-        draw(figures, plot)
     if as_json:
         print(json.dumps(figures, indent=2))
     else:
         print(describe() + table(figures))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    program, equals, python = text.partition("=")
-    if not equals or not python:
-        raise UsageError(f"--peer {text}: write it as program=/path/to/its/python.")
-    return program, python
+def table(figures: Mapping[str, Any]) -> str:
+    """All figures of `elmokit.encode.speed.measure` for people, without the machine."""
+    return "\n".join(_lines(figures))
+
+
+def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
+    text, flops = figures["text"], figures["flops"]
+    lstm = figures["model"]["lstm"]
+    yield (
+        f"model    {figures['model']['source']}: {lstm['layers']} layers of {lstm['cells']} cells, "
+        f"{lstm['width']} wide"
+    )
+    yield (
+        f"text     {text['sentences']:,} sentences, {text['tokens']:,} tokens, "
+        f"{text['distinct']:,} distinct"
+    )
+    yield f"runs on  {figures['device']}, {figures['threads']} threads"
+    yield (
+        f"work     LSTM {flops['lstm_token'] / 1e6:.1f} MFLOP per token; character CNN "
+        f"{flops['encoder_word'] / 1e6:.1f} MFLOP per distinct word; needed for this text "
+        f"{flops['needed_token'] / 1e6:.1f} MFLOP per token"
+    )
+    for precision, limit in figures["ceiling"].items():
+        square = limit["square_flops_per_second"]
+        yield (
+            f"limit    {precision}: matmuls of these shapes at "
+            f"{limit['flops_per_second'] / 1e9:,.0f} GFLOP/s ({limit['way']})"
+            + ("" if square is None else f"; one large square matmul {square / 1e9:,.0f}")
+        )
+    yield ""
+    yield from _systems(figures["systems"])
+    yield from _ratios(figures["ratios"])
+    if figures["failed"]:
+        yield ""
+    for name, reason in figures["failed"].items():
+        yield f"left out: {name}: {reason}"
+
+
+def _systems(systems: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield (
+        f"{'':<20}{'tokens/s':>10}{'per CPU s':>11}{'of floor':>10}{'of rate':>9}"
+        f"{'20 tokens':>11}{'load':>8}{'peak':>10}"
+    )
+    for name, system in systems.items():
+        floor, rate = system.get("share_of_floor"), system.get("share_of_matrix_rate")
+        yield (
+            f"{name:<20}{system['tokens_per_second']:>10,.0f}"
+            f"{system['tokens_per_cpu_second']:>11,.0f}{_share(floor):>10}{_share(rate):>9}"
+            f"{system['latency_seconds'] * 1e3:>8.1f} ms{system['load_seconds']:>6.2f} s"
+            f"{system['peak_mib']:>6,.0f} MiB"
+        )
+    for name, system in systems.items():
+        if "warm_tokens_per_second" in system:
+            yield f"{name}, all words seen before: {system['warm_tokens_per_second']:,.0f} tokens/s"
+        if "cosines" in system:
+            cosines = system["cosines"]
+            yield (
+                f"{name}, cosine with the vectors of float32: {cosines['mean']:.5f} on average, "
+                f"{cosines['least']:.5f} at least"
+            )
+
+
+def _ratios(ratios: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    if not ratios:
+        return
+    yield ""
+    width = max(map(len, ratios)) + 2
+    yield (
+        f"{'ratios':<{width}}{'tokens/s':>10}{'per CPU s':>11}{'20 tokens':>11}{'load':>8}"
+        f"{'peak':>8}"
+    )
+    for name, ratio in ratios.items():
+        yield (
+            f"{name:<{width}}{ratio['speed']:>10.2f}{ratio['speed_per_cpu']:>11.2f}"
+            f"{ratio['latency']:>11.3f}{ratio['load']:>8.3f}{ratio['memory']:>8.3f}"
+        )
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"

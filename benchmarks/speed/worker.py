@@ -3,7 +3,7 @@
 This file is run by other programs' interpreters as well, as old as Python 3.7, which have no
 elmokit: it imports nothing but the standard library until it knows which program it is to run.
 
-The process gets one JSON argument and reads one JSON request a line; every answer is one line of
+The process gets one JSON argument and reads one JSON request per line; every answer is one line of
 JSON. Whatever a program prints goes to standard error.
 """
 
@@ -35,7 +35,7 @@ class Program(ABC):
         """Read the weights."""
 
     @abstractmethod
-    def blank(self) -> None:
+    def reset(self) -> None:
         """Start from a zero initial state."""
 
     @abstractmethod
@@ -62,8 +62,8 @@ class Elmokit(Program):
             spec["model"], tokenizer="space", device=spec["device"], softmax=False, **options
         )
 
-    def blank(self) -> None:
-        """Forget all words, and compute again what depends on the weights alone."""
+    def reset(self) -> None:
+        """Empty the word cache, and compute again what depends on the weights alone."""
         self.elmo.forget()
         self.elmo.encode([["warm-up"]], layers="all")
 
@@ -89,7 +89,7 @@ class AllenNlp(Program):
         """Read the weights."""
         self._model = self._bilm(self._options, self._weights).eval()
 
-    def blank(self) -> None:
+    def reset(self) -> None:
         """Start from a zero initial state, as the first batch does."""
         self._model._elmo_lstm.reset_states()
 
@@ -124,9 +124,9 @@ class SimpleElmo(Program):
             "input", self._model.sentence_embeddings_op, use_layers="all"
         )
         self._session = self._tensorflow.Session()
-        self.blank()
+        self.reset()
 
-    def blank(self) -> None:
+    def reset(self) -> None:
         """Start from a zero initial state: all variables as they were at first."""
         self._session.run(self._tensorflow.global_variables_initializer())
 
@@ -157,7 +157,7 @@ class ManyLangs(Program):
         """Read the weights."""
         self._model = self._embedder(self._folder, batch_size=BATCHES[0])
 
-    def blank(self) -> None:
+    def reset(self) -> None:
         """Start from a zero initial state, as the first batch does."""
         self._model.model.encoder.reset_states()
 
@@ -178,6 +178,14 @@ PROGRAMS: dict[str, Callable[[dict[str, Any]], Program]] = {
 }
 
 
+def session_of(spec: dict[str, Any]) -> Any:
+    """What answers requests: a program that makes vectors, or the matmuls alone."""
+    if spec["program"] != "matmuls":
+        return Session(spec)
+    del spec["program"]
+    return importlib.import_module("elmokit.encode.speed").Ceiling(**spec)
+
+
 class Session:
     """Answers requests about one program."""
 
@@ -191,7 +199,7 @@ class Session:
         start = time.perf_counter()
         self._program.load()
         seconds = time.perf_counter() - start
-        self._program.blank()
+        self._program.reset()
         versions = {name: _version(name) for name in self._program.packages}
         versions["python"] = sys.version.split()[0]
         return {"seconds": seconds, "versions": versions}
@@ -200,28 +208,28 @@ class Session:
         """Write the vectors of the first sentences to a file."""
         import numpy as np
 
-        self._program.blank()
+        self._program.reset()
         found = list(self._program.encode(self._sentences[:count], batch))
         np.savez(path, **{str(i): array.astype("float32") for i, array in enumerate(found)})
         return len(found)
 
-    def rate(self, batch: int, count: int, blank: bool = True) -> dict[str, float]:
-        """Encode the first sentences, from a zero initial state or with what is remembered."""
-        if blank:
-            self._program.blank()
+    def rate(self, batch: int, count: int, seen: bool = False) -> dict[str, float]:
+        """Encode the first sentences, from the initial state or with all words seen before."""
+        if not seen:
+            self._program.reset()
         sentences = self._sentences[:count]
-        wall, processor = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), time.process_time()
         tokens = sum(vectors.shape[1] for vectors in self._program.encode(sentences, batch))
         return {
             "tokens": tokens,
             "seconds": time.perf_counter() - wall,
-            "cpu": time.process_time() - processor,
+            "cpu": time.process_time() - cpu,
         }
 
     def latency(self, times: int) -> list[float]:
         """Seconds of single short sentences, each another one."""
         pieces = [tokens[:TOKENS] for tokens in self._sentences if len(tokens) >= TOKENS]
-        self._program.blank()
+        self._program.reset()
         found = []
         for number in range(times + 1):
             start = time.perf_counter()
@@ -263,4 +271,4 @@ def _version(name: str) -> str:
 
 if __name__ == "__main__":
     del sys.path[0]  # this folder's names are not for other programs
-    serve(Session)
+    serve(session_of)

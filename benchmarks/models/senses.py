@@ -1,6 +1,6 @@
 """What a model knows of words: senses in context, misspelt forms, words that fit a gap.
 
-Run: python benchmarks/model_senses.py MODEL [--language en] [--device cuda] [--save NAME]
+Run: python -m benchmarks.models.senses MODEL [--language en] [--device cuda] [--save NAME]
 
 The lists are in tests/data; they were written before any model was trained and do not change.
 
@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from machine import report
 from numpy.typing import NDArray
 
 import elmokit
+from benchmarks.report import ROOT, report
 from elmokit.encode.similarity import cosine
 from elmokit.probes.sources import random_weights
 from elmokit.text.sentences import split_sentences
@@ -37,7 +37,7 @@ from elmokit.text.sentences import split_sentences
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Sentence
 
-LISTS = Path(__file__).resolve().parents[1] / "tests" / "data"
+LISTS = ROOT / "tests" / "data"
 GAP = "____"
 FREQUENT = 5000
 ROUNDING = 1e-6

@@ -1,6 +1,6 @@
 """The CPU example on real text: held-out perplexity beside that of counting words, and the time.
 
-Run: python benchmarks/pretrain_cpu.py TEXT... [--save]
+Run: python -m benchmarks.training.cpu_example TEXT... [--save]
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine import report
+from benchmarks.report import ROOT, report
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "pretrain_cpu.py"
+EXAMPLE = ROOT / "examples" / "pretrain_cpu.py"
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """How fast `elmokit encode --engine ray` is beside the plain command, and with a second worker.
 
-Run: python benchmarks/ray_encode.py [--save] [--rounds N] [--text FILE]
+Run: python -m benchmarks.speed.ray_encode [--save] [--rounds N] [--text FILE]
 Every measurement is a fresh process that encodes the same sentences with the default model, one
 vector per sentence. They take turns, and each figure is the best of the rounds; other load on the
 machine only takes from it. "whole" is everything from the start of the command to its end; Ray has
@@ -23,13 +23,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow.parquet as pq
-from machine import report
 
+from benchmarks.report import DATA_FOLDERS, report
 from elmokit.text.readers import read_texts
 from elmokit.text.sentences import split_sentences
 
-ROOT = Path(__file__).parents[1]
-PLACES = (ROOT / "shared/data", ROOT.parent / "shared/data")
 PIECE_LINES = 500
 
 WITH_RAY = """
@@ -128,7 +126,7 @@ def written(best: dict[str, Speed], sentences: int, rounds: int, load: float) ->
 
 
 def default_text() -> Path | None:
-    return next((place / "corpus-en/dev.txt.xz" for place in PLACES if place.is_dir()), None)
+    return next((place / "corpus-en/dev.txt.xz" for place in DATA_FOLDERS if place.is_dir()), None)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Training on a CPU: tokens/s with one core and with all, in turns.
 
-Run: python benchmarks/speed/cpu_training.py TEXT... [--presets tiny small] [--steps 20] [--save]
+Run: python -m benchmarks.training.cpu TEXT... [--presets tiny small] [--steps 20] [--save]
 
 TEXT is one folder made by ``elmokit corpus prepare``, or text files, which are prepared first.
 Everything is measured end to end, in a process of its own each time. "of rate" is the share of a
@@ -21,8 +21,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 MOST_ROWS = 64
 
 
@@ -39,11 +37,11 @@ def main() -> None:
         print(json.dumps(measured(options.child, Path(options.texts[0]), options.steps)))
         return
     from gpu import prepared
-    from machine import report
 
-    from elmokit.bench.machine import usable_cores
+    from benchmarks.report import report
+    from elmokit.corpus.workers import default_workers
 
-    cores = sorted({1, usable_cores()})
+    cores = sorted({1, default_workers()})
     lines = [f"{'preset':<8} {'cores':>5} {'ms/step':>9} {'tokens/s':>9} {'of rate':>8}"]
     with tempfile.TemporaryDirectory() as temporary:
         corpus = prepared(options.texts, Path(temporary))
@@ -70,7 +68,16 @@ def main() -> None:
 def child(preset: str, corpus: Path, steps: int, cores: int) -> Any:
     """One measurement in a fresh process with so many threads."""
     done = subprocess.run(
-        [sys.executable, __file__, str(corpus), "--child", preset, "--steps", str(steps)],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.training.cpu",
+            str(corpus),
+            "--child",
+            preset,
+            "--steps",
+            str(steps),
+        ],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -80,10 +87,10 @@ def child(preset: str, corpus: Path, steps: int, cores: int) -> Any:
 
 
 def measured(preset: str, corpus: Path, steps: int) -> dict[str, Any]:
-    """What `pretrain_speed.measure` finds on the CPU."""
+    """What `benchmarks.training.presets.measure` finds on the CPU."""
     import torch
-    from pretrain_speed import matrix_rate, measure
 
+    from benchmarks.training.presets import matrix_rate, measure
     from elmokit.training.settings import PRESETS
 
     run, device = PRESETS[preset], torch.device("cpu")

@@ -1,6 +1,6 @@
 """Exported models on onnxruntime against the same models on torch: speed, error, size.
 
-Run: python benchmarks/onnx_speed.py [--models NAME ...] [--save]
+Run: python -m benchmarks.speed.onnx [--models NAME ...] [--save]
 A model is the shape of a published one with random weights, or anything that elmokit loads. Both
 sides encode the same sentences of 20 words on one thread, without a cache of words; runs take
 turns, and each figure is the best of them in CPU time, which other load disturbs least. The
@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from machine import report
 
+from benchmarks.report import report
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import published_shape
 from elmokit.encode.elmo import Elmo
@@ -50,7 +50,7 @@ def model_of(name: str) -> Elmo:
 
 
 def best_times(calls: list[Callable[[], object]]) -> list[float]:
-    """The least processor seconds of each call; they take turns, so that load meets all of them."""
+    """The least CPU seconds of each call; they take turns, so that load meets all of them."""
     best = [float("inf")] * len(calls)
     for _ in range(RUNS):
         for i, call in enumerate(calls):

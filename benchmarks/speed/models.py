@@ -1,4 +1,4 @@
-"""Models to measure, as files that this package and other programs read alike."""
+"""Models as files that other programs read."""
 
 from __future__ import annotations
 
@@ -6,44 +6,24 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from elmokit.config import ModelConfig, published_shape
+from elmokit.config import ModelConfig
 from elmokit.errors import ElmokitError
 
 MANY_LANGS_MARKS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
 
 
-def prepare_model(
-    model: str | None, shape: str, folder: Path, export: bool
-) -> tuple[ModelConfig, str, Path | None]:
-    """The model to be measured.
-
-    Args:
-        model: A source of `elmokit.load`, or None for random weights of `shape`.
-        shape: A published shape.
-        folder: Where files may be written.
-        export: Whether other programs need the weights as HDF5.
-
-    Returns:
-        Its config, what `elmokit.load` is given, and the HDF5 file (None when the model cannot
-        be written as one, or nobody needs it).
-    """
+def as_hdf5(source: str, folder: Path) -> Path | None:
+    """A model as the HDF5 file that other programs read; None where it cannot be written so."""
     import elmokit
-    from elmokit.checkpoints.checkpoint import Checkpoint
-    from elmokit.model.init import random_model
 
     weights = folder / "hdf5" / "weights.hdf5"
-    if model is None:
-        config = published_shape(shape)
-        tensors = random_model(config, seed=0).state_dict()
-        elmokit.Elmo(Checkpoint(config, tensors, "random", shape)).export(weights)
-        return config, str(weights), weights
-    elmo = elmokit.load(model, softmax=False)
-    if export:
-        try:
-            elmo.export(weights)
-        except ElmokitError:
-            return elmo.config, model, None
-    return elmo.config, model, weights if export else None
+    if source == str(weights):
+        return weights
+    try:
+        elmokit.load(source, softmax=False).export(weights)
+    except ElmokitError:
+        return None
+    return weights
 
 
 def prepare_many_langs(config: ModelConfig, words: Iterable[str], folder: Path) -> Path:

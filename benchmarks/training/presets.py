@@ -1,12 +1,12 @@
 """Training speed of every preset: tokens/s, and the share of the device's matrix rate.
 
-Run: python benchmarks/pretrain_speed.py CORPUS [--presets tiny small medium original] [--save]
+Run: python -m benchmarks.training.presets CORPUS [--presets tiny small medium original] [--save]
 
 CORPUS is a folder made by ``elmokit corpus prepare``. Where its words are fewer than a preset's
 vocabulary, made-up words that never occur fill the softmax, so that it has its full size.
 Everything is measured end to end: reading, batches, both directions, softmax, optimizer.
 
-Operations are counted as in `elmokit.bench.flops`: the LSTM for every token, the character CNN
+Operations are counted as in `elmokit.encode.speed`: the LSTM for every token, the character CNN
 for every distinct word of a window, the softmax for every token against the sample. What the
 implementation does twice is not counted.
 """
@@ -16,23 +16,26 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from machine import report
 
-from elmokit.bench.ceiling import Ceiling
-from elmokit.bench.flops import training_token
+from benchmarks.report import report
 from elmokit.config import ModelConfig
 from elmokit.corpus.shards import TokenCorpus
+from elmokit.encode.speed import Ceiling, count_flops
 from elmokit.model.init import random_model
 from elmokit.training.distributed import DistContext
 from elmokit.training.model_sizes import model_config
 from elmokit.training.settings import PRESETS, PretrainConfig
 from elmokit.training.trainer import PretrainTrainer
+
+BACKWARD = 2
+"""Operations of the backward pass, in forward passes: gradients of inputs and of weights."""
 
 
 class FilledCorpus(TokenCorpus):
@@ -49,15 +52,27 @@ class FilledCorpus(TokenCorpus):
 
 
 def matrix_rate(device: torch.device) -> float:
-    """Operations a second of a large matmul, in bfloat16 on a GPU, else float32."""
-    spec = {
-        "device": str(device),
-        "precision": "bfloat16" if device.type == "cuda" else "float32",
-        "threads": torch.get_num_threads(),
-        "products": [],
-    }
-    ceiling = Ceiling(spec)
+    """Operations per second of a large matmul, in bfloat16 on a GPU, else float32."""
+    precision = "bfloat16" if device.type == "cuda" else "float32"
+    ceiling = Ceiling(str(device), precision, torch.get_num_threads())
     return max(ceiling.square() for _ in range(3))
+
+
+def training_token(
+    config: ModelConfig, *, candidates: int, distinct: float, words: Iterable[str] = ()
+) -> float:
+    """Operations of training for one token, forward once and backward twice.
+
+    Args:
+        config: The model's config.
+        candidates: Words that every token is compared with by the softmax.
+        distinct: Distinct words of a window, for each of its tokens.
+        words: Some of the text's distinct words, as for `count_flops`.
+    """
+    lstm, flops = config.lstm, count_flops(config, words)
+    forward = flops.lstm_token + distinct * flops.encoder_word
+    forward += 2 * len(lstm.directions) * candidates * lstm.width
+    return (1 + BACKWARD) * forward
 
 
 def synchronise(device: torch.device) -> None:

@@ -1,6 +1,6 @@
 """Held-out perplexity: full softmax, both directions, a zero initial state for every sentence.
 
-Run: python benchmarks/model_perplexity.py MODEL [TEXT ...] [--data FOLDER] [--device cuda]
+Run: python -m benchmarks.models.perplexity MODEL [TEXT ...] [--data FOLDER] [--device cuda]
          [--tokens 100000] [--save NAME]
 
 TEXT is one of the texts below (all of the model's language when left out) or a file of running
@@ -32,18 +32,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from machine import report
-from model_senses import LISTS, language_of
-
 import elmokit
+from benchmarks.models.senses import LISTS, language_of
+from benchmarks.report import DATA_FOLDERS, report
 from elmokit.corpus.documents import read_documents
 from elmokit.lm.perplexity import Perplexity, perplexity
 from elmokit.text.sentences import split_sentences
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = next(
-    (place for place in (ROOT / "shared/data", ROOT.parent / "shared/data") if place.is_dir()), None
-)
+DATA = next((folder for folder in DATA_FOLDERS if folder.is_dir()), None)
 TEXTS = {"en": ("dev", "test", "wikitext103", "lm1b"), "zh": ("dev", "test")}
 SPLIT_BY_OTHERS = {
     "wikitext103": ("wikitext103_valid_test", "wiki.test.tokens"),

@@ -1,6 +1,6 @@
 """How long a preset takes to a given held-out perplexity.
 
-Run: python benchmarks/pretrain_quality.py CORPUS [--preset small] [--steps 3000] [--save]
+Run: python -m benchmarks.training.quality CORPUS [--preset small] [--steps 3000] [--save]
 
 CORPUS is a folder made by ``elmokit corpus prepare``. The time is that of training alone, without
 the evaluations; perplexity is by the full softmax, every sentence from a zero initial state.
@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from machine import report
 
+from benchmarks.report import report
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.training.display import read_log
 from elmokit.training.pretrain import pretrain

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from elmokit.encode.speed import reason_of_death
 from elmokit.errors import ElmokitError
 
 WORKER = Path(__file__).with_name("worker.py")
-_LONGEST_REASON = 200
 
 
 class ProcessError(ElmokitError):
@@ -104,14 +102,9 @@ class Process:
 
     def _death(self) -> ProcessError:
         code = self._process.wait()
-        if code < 0:
-            return ProcessError(f"{self.name}: ended by {signal.Signals(-code).name}")
         self._errors.seek(0)
-        lines = self._errors.read().decode("utf-8", "replace").splitlines()
-        # The last line that does not begin with a blank is Python's own summary of an error.
-        said = [line for line in lines if re.match(r"\S", line)]
-        reason = said[-1] if said else f"exit code {code}, no message"
-        return ProcessError(f"{self.name}: {reason[:_LONGEST_REASON]}")
+        errors = self._errors.read().decode("utf-8", "replace")
+        return ProcessError(f"{self.name}: {reason_of_death(code, errors)}")
 
 
 def program_process(
@@ -124,5 +117,4 @@ def program_process(
 
 def ceiling_process(spec: dict[str, Any], name: str) -> Process:
     """Start the measuring of matmuls."""
-    command = [sys.executable, "-m", "elmokit.bench.ceiling"]
-    return Process(name, command, spec, spec["threads"])
+    return program_process("matmuls", sys.executable, spec, spec["threads"], name)

@@ -1,6 +1,6 @@
 """Preparing a corpus: ten times the text takes ten times as long, and no more memory but for words.
 
-Run: python benchmarks/corpus.py [--save] [--tokens 2000000] [--text FILE] [--workers N]
+Run: python -m benchmarks.speed.corpus [--save] [--tokens 2000000] [--text FILE] [--workers N]
 
 The text is made here, with words as frequent as Zipf's law has them, unless --text gives some; then
 its first tenth is compared with the whole. Every measurement is a fresh process. Processor time
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import report
 
+from benchmarks.report import report
 from elmokit.text.readers import read_texts
 
 FACTOR = 10

@@ -1,6 +1,6 @@
 """How long until the first vector: import, ``--help``, loading a model.
 
-Run: python benchmarks/startup.py [--save]
+Run: python -m benchmarks.speed.startup [--save]
 Each figure is the best of several fresh processes; other load on the machine only adds to it.
 """
 
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from machine import report
+from benchmarks.report import report
 
 RUNS = 5
 

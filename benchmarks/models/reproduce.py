@@ -1,6 +1,6 @@
 """Does training give the same losses twice? Two short runs with one config and one seed.
 
-Run: python benchmarks/model_reproduce.py CORPUS --config configs/small-en.toml [--steps 200]
+Run: python -m benchmarks.models.reproduce CORPUS --config configs/small-en.toml [--steps 200]
          [--device cuda] [--save NAME]
 
 CORPUS is a folder made by ``elmokit corpus prepare``. Both runs are made one after the other, each
@@ -13,8 +13,8 @@ import argparse
 from pathlib import Path
 
 import torch
-from machine import report
 
+from benchmarks.report import report
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.model.init import random_model
 from elmokit.training.distributed import DistContext

@@ -1,6 +1,6 @@
 """What storing a model in fewer bits costs: size, vectors, perplexity.
 
-Run: python benchmarks/model_storage.py MODEL [TEXT] [--tokens 50000] [--save NAME]
+Run: python -m benchmarks.models.storage MODEL [TEXT] [--tokens 50000] [--save NAME]
 
 MODEL is anything that elmokit.load reads, with float32 weights. It is saved in every way into a
 temporary folder and read again. Vectors are compared on the held-out text in tests/data,
@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from machine import report
-from model_perplexity import measure
-from model_senses import language_of, running_text
 
 import elmokit
+from benchmarks.models.perplexity import measure
+from benchmarks.models.senses import language_of, running_text
+from benchmarks.report import report
 from elmokit.encode.similarity import cosine
 
 STORAGES = ("float32", "int8", "compact")

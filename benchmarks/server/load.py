@@ -1,6 +1,6 @@
 """The HTTP service under load: many clients on this machine, against plain encode in the same run.
 
-Run: python benchmarks/service.py [--shape small] [--clients 200] [--seconds 60] [--save]
+Run: python -m benchmarks.server.load [--shape small] [--clients 200] [--seconds 60] [--save]
 
 A process of `elmokit serve` with random weights of a published shape is asked by many clients at
 once, each over one connection, each with its next request as soon as the last one is answered. Then
@@ -30,11 +30,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from machine import report
 
 import elmokit
-from elmokit.bench.models import prepare_model
-from elmokit.bench.texts import own_sentences
+from benchmarks.report import report
+from elmokit.encode.speed import own_sentences, prepare_model
 
 NPY = "application/x-npy"
 JSON = "application/json"
@@ -42,7 +41,7 @@ JSON = "application/json"
 PLAIN = """
 import resource, sys, time
 import elmokit
-from elmokit.bench.texts import own_sentences
+from elmokit.encode.speed import own_sentences
 
 model, seconds = sys.argv[1], float(sys.argv[2])
 elmo = elmokit.load(model)
@@ -78,7 +77,7 @@ class Speed(NamedTuple):
     """Of one way to encode."""
 
     tokens_per_second: float
-    processor_seconds: float
+    cpu_seconds: float
     """For one token, on all cores together."""
     memory: float
     """MiB at the peak."""
@@ -90,7 +89,7 @@ def plain_speed(model: str, seconds: float) -> Speed:
     return Speed(*map(float, subprocess.check_output(command).split()))
 
 
-def processor_time(process: int) -> float:
+def cpu_time(process: int) -> float:
     """Seconds on all cores since the process began."""
     values = Path(f"/proc/{process}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
@@ -218,17 +217,17 @@ def main() -> None:
         some = sentences[start : start + options.sentences]
         requests.append((request_bytes(some, accept), sum(map(len, some))))
     with tempfile.TemporaryDirectory() as folder:
-        _, model, _ = prepare_model(options.model, options.shape, Path(folder), False)
+        _, model = prepare_model(options.model, options.shape, Path(folder))
         before = plain_speed(model, options.seconds / 4)
         process, port = start_service(model, Path(folder) / "log")
         try:
             asyncio.run(attack(port, process.pid, requests, options.clients, 2))  # warms up
-            began, used = time.perf_counter(), processor_time(process.pid)
+            began, used = time.perf_counter(), cpu_time(process.pid)
             load = asyncio.run(
                 attack(port, process.pid, requests, options.clients, options.seconds)
             )
             wall = time.perf_counter() - began
-            used = processor_time(process.pid) - used
+            used = cpu_time(process.pid) - used
             worst = asyncio.run(largest_difference(port, model, sentences[:100]))
         finally:
             process.terminate()

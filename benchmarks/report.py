@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elmokit.bench.machine import describe
+from elmokit.encode.speed import describe
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+DATA_FOLDERS = (ROOT / "shared/data", ROOT.parent / "shared/data")
+"""Where corpora and data sets are looked for; they are no part of the repository."""
 
 
 def report(name: str, text: str, save: bool) -> None:

@@ -1,6 +1,6 @@
 """Peak memory: flat over the length of a file, linear in a document's own output.
 
-Run: python benchmarks/memory.py small|original|files [--save]
+Run: python -m benchmarks.speed.memory small|original|files [--save]
 
 small and original encode one long document with the published shape of that name, files encodes
 files of growing length.
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine import report
+from benchmarks.report import report
 
 DOCUMENT = """
 import resource, sys

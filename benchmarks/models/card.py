@@ -1,11 +1,11 @@
-"""Add to a model's card what was measured: the results of the other model_* scripts.
+"""Add to a model's card what was measured: the results of the other scripts here.
 
-Run: python benchmarks/model_card.py src/elmokit/models/small-en
+Run: python -m benchmarks.models.card src/elmokit/models/small-en
 
 The folder's README.md is the card that ``elmokit pretrain`` wrote: text, licence, settings, time.
-Everything from "## What it is worth" on is written anew from benchmarks/results/*_NAME.txt, where
+Everything from "## What it is worth" on is written again from benchmarks/results/*_NAME.txt, where
 NAME is the folder's name; a result that is not there is left out. Limits and the way to make the
-model again stand at the end.
+model again are at the end.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from machine import RESULTS
-
+from benchmarks.report import RESULTS
 from elmokit.files import atomic_file
 
 HEADING = "## What it is worth"

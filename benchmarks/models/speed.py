@@ -1,6 +1,6 @@
 """Speed of a model on a CPU beside one of the published small shape, in the same run.
 
-Run: python benchmarks/model_speed.py [MODEL] [--threads 1] [--rounds 7] [--save NAME]
+Run: python -m benchmarks.models.speed [MODEL] [--threads 1] [--rounds 7] [--save NAME]
 
 MODEL is anything that elmokit.load reads; the embedded default model when left out. The other
 model has the shape of the published small English model (2048 filters, 2 x 1024 cells, 128 wide)
@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 
 import torch
-from machine import report
-from model_senses import language_of, running_text
 
 import elmokit
+from benchmarks.models.senses import language_of, running_text
+from benchmarks.report import report
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.encode.elmo import Elmo
 from elmokit.model.init import random_model

@@ -1,0 +1,1 @@
+"""Speed of encoding: see README.md in this folder."""

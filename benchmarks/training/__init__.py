@@ -1,0 +1,1 @@
+"""Training: presets and cpu (tokens per second), quality and cpu_example (perplexity)."""
