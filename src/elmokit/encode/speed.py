@@ -479,11 +479,7 @@ def _measure_model(
         "cpu": cold[1],
         "warm_seconds": warm[0],
         "peak_mib": used / (2**20 if sys.platform == "darwin" else 2**10),
-        **(
-            {"cosines": _cosines(elmo, opened(), text)}
-            if compare and precision != "float32"
-            else {}
-        ),
+        **({"cosines": _cosines(elmo, opened(), text)} if compare else {}),
     }
 
 
