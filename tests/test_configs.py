@@ -47,3 +47,18 @@ def test_config_names_every_setting(name):
     written = tomllib.loads((CONFIGS / f"{name}.toml").read_text("utf-8"))
     whole = settings_for("tiny", CONFIGS / f"{name}.toml")
     assert names(written) == names(to_dict(whole)) - PLACES
+
+
+@pytest.mark.parametrize("name", [*PRESETS, *RECIPES])
+def test_config_is_taken_as_written(name):
+    """Each is a change of a preset, as `elmokit pretrain --config` takes it."""
+
+    def assert_taken(given: dict[str, object], taken: dict[str, object], where: str) -> None:
+        for key, value in given.items():
+            if isinstance(value, dict):
+                assert_taken(value, taken[key], f"{where}.{key}")
+            else:
+                assert taken[key] == value, f"{where}.{key}"
+
+    path = CONFIGS / f"{name}.toml"
+    assert_taken(tomllib.loads(path.read_text("utf-8")), to_dict(settings_for("tiny", path)), name)

@@ -145,13 +145,6 @@ def test_every_module_has_a_docstring():
     assert [name_of(p) for p in MODULES if not ast.get_docstring(ast.parse(p.read_text()))] == []
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda p: p.name)
-def test_config_is_read(path):
-    """Each is a change of a preset, as `elmokit pretrain --config` takes it."""
-    settings = importlib.import_module("elmokit.training.settings")
-    assert settings.settings_for("tiny", path).model.layers >= 2
-
-
 # What git knows.
 
 

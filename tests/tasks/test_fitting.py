@@ -80,9 +80,13 @@ def test_tag_finds_names(scheme):
 
 def test_tag_learns_names_in_tweets():
     folder = DATA / "wnut17"
-    config = settings("tag", "inputs.words=64", "inputs.characters=32", "encoder.layers=0")
+    changes = ("inputs.words=64", "inputs.characters=32", "encoder.layers=0", "run.epochs=10")
+    config = settings("tag", *changes)
     predictor = fit("tag", folder / "train.conll", folder / "dev.conll", config, elmo=None)
-    assert predictor.evaluate(folder / "dev.conll")["f1"] > 0  # the most frequent tag has none
+    assert predictor.evaluate(folder / "train.conll")["f1"] > 0.9
+    scores = predictor.evaluate(folder / "dev.conll")  # few names are seen twice: 0.16
+    assert scores["f1"] > 0.1
+    assert scores["precision"] > 0.25
 
 
 def test_tag_learns_parts_of_speech():

@@ -107,6 +107,10 @@ def test_folder_that_cannot_be_written_to_does_no_harm(children, tmp_path, monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     children.ends[None] = 0, ["int8"]
     cpu_probe.prepare("int8")
+    assert cpu_probe.probe().precisions == ("float32", "int8")
+    assert children.asked == [None]
+    assert [path.name for path in tmp_path.rglob("*")] == ["file"]
+    assert (tmp_path / "file").read_text("utf-8") == ""
 
 
 def test_limit_found_too_late_is_said(children, monkeypatch):
