@@ -11,7 +11,7 @@ import torch
 
 import elmokit
 from elmokit.errors import ConfigError, DataError
-from elmokit.integrations.migration import allennlp, many_langs, seqvec, simple_elmo, tf_hub
+from elmokit.integrations.migration import allennlp, embedders, seqvec
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PUBLISHED = {"rtol": 1e-5, "atol": 1e-6}
@@ -192,7 +192,7 @@ def allennlp_golden(request):
 @pytest.mark.parametrize("source", ["model.zip", "folder"])
 def test_simple_elmo_gives_its_vectors(source):
     sentences, arrays = expected_of(GOLDEN / "nlpl" / "expected.npz")
-    model = simple_elmo.ElmoModel()
+    model = embedders.ElmoModel()
     model.load(str(GOLDEN / "nlpl" / source))
     assert (model.vector_size, model.n_layers) == (16, 3)
     for i, sentence in enumerate(sentences):  # every call starts anew, as the original's
@@ -201,7 +201,7 @@ def test_simple_elmo_gives_its_vectors(source):
 
 
 def test_simple_elmo_goes_on_inside_a_call(golden):
-    model = simple_elmo.ElmoModel()
+    model = embedders.ElmoModel()
     options, weights = files(golden)
     model.load(options_file=options, weight_file=weights, max_batch_size=3)
     texts = [sentence for batch in golden.batches for sentence in batch]
@@ -214,7 +214,7 @@ def test_simple_elmo_goes_on_inside_a_call(golden):
 
 
 def test_simple_elmo_warms_up_on_the_first_batch(golden):
-    model = simple_elmo.ElmoModel()
+    model = embedders.ElmoModel()
     model.load(golden.folder, max_batch_size=3)
     first, second = golden.batches[:2]
     warm = model.get_elmo_vectors([*first, *second], layers="top")
@@ -225,7 +225,7 @@ def test_simple_elmo_warms_up_on_the_first_batch(golden):
 
 @pytest.mark.parametrize("layers", ["average", "top", "all"])
 def test_simple_elmo_averages_real_tokens(golden, layers):
-    model = simple_elmo.ElmoModel()
+    model = embedders.ElmoModel()
     model.load(golden.folder)
     texts = [["the", "bank"], ["a"], []]
     averages = model.get_elmo_vector_average(texts, warmup=False, layers=layers)
@@ -241,7 +241,7 @@ def test_simple_elmo_averages_real_tokens(golden, layers):
 def test_simple_elmo_substitutes():
     source = GOLDEN / "tf-checkpoint" / "standard"
     sentences, arrays = expected_of(source / "expected.npz")
-    model = simple_elmo.ElmoModel()
+    model = embedders.ElmoModel()
     model.load(source, full=True)
     words = model.elmo.vocabulary.words
     found = model.get_elmo_substitutes(sentences[:1], topn=len(words))
@@ -263,7 +263,7 @@ def test_simple_elmo_substitutes():
 
 
 def test_simple_elmo_complains():
-    model = simple_elmo.ElmoModel()
+    model = embedders.ElmoModel()
     with pytest.raises(ConfigError, match="load"):
         model.get_elmo_vectors([["a"]])
     with pytest.raises(ConfigError, match="folder or zip"):
@@ -280,7 +280,7 @@ def test_simple_elmo_complains():
 def test_many_langs_gives_its_vectors(name):
     folder = GOLDEN / "many-langs" / name
     sentences, arrays = expected_of(folder / "expected.npz")
-    embedder = many_langs.Embedder(str(folder))
+    embedder = embedders.Embedder(str(folder))
     expected = [arrays[f"layers_{i}"] for i in range(len(sentences))]
     for layer, reduce in (
         (-2, lambda layers: layers),
@@ -305,12 +305,12 @@ def test_tf_hub_gives_its_outputs(name):
     sentences = [tokens for tokens in sentences if "<S>" not in tokens]
     names = ["word_emb", "lstm_outputs1", "lstm_outputs2", "elmo", "default"]
     names = names[: -1 if name == "deeppavlov" else None]
-    module = tf_hub.Module(GOLDEN / "tf-hub" / name)
+    module = embedders.Module(GOLDEN / "tf-hub" / name)
     lengths = [len(tokens) for tokens in sentences]
     padded = [tokens + [""] * (max(lengths) - len(tokens)) for tokens in sentences]
     for outputs in (
         module([" ".join(tokens) for tokens in sentences], as_dict=True),
-        tf_hub.load(GOLDEN / "tf-hub" / name).signatures["default"](
+        embedders.load(GOLDEN / "tf-hub" / name).signatures["default"](
             ["  ".join(tokens) for tokens in sentences]
         ),
         module({"tokens": padded, "sequence_len": lengths}, signature="tokens", as_dict=True),
@@ -326,7 +326,7 @@ def test_tf_hub_gives_its_outputs(name):
 
 
 def test_tf_hub_default_output_and_errors():
-    module = tf_hub.Module(STANDARD)  # no mix is stored there: the plain average
+    module = embedders.Module(STANDARD)  # no mix is stored there: the plain average
     text = "the cat sat"
     want = elmokit.load(STANDARD).encode(text, pool="mean")
     np.testing.assert_allclose(module([text, ""]), [want, np.zeros(16)], **MADE)

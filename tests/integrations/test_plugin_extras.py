@@ -13,7 +13,6 @@ from elmokit.errors import MissingExtraError
     [
         ("sklearn", "sklearn", "sklearn"),
         ("spacy", "spacy", "spacy"),
-        ("spacy_ner", "spacy", "spacy"),
         ("hf", "transformers", "hf"),
     ],
 )

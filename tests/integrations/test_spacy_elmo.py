@@ -51,7 +51,7 @@ def test_spacy_finds_the_factories_and_loads_nothing_heavy_before_they_are_wante
         "import sys, spacy\n"
         "nlp = spacy.blank('en')\n"
         "assert {n for n in sys.modules if n.startswith('elmokit.')} == {\n"
-        "    'elmokit.integrations', 'elmokit.integrations.spacy_factories'}\n"
+        "    'elmokit.integrations', 'elmokit.integrations.spacy_factories', 'elmokit.lazy'}\n"
         "nlp.add_pipe('elmokit'); nlp.add_pipe('elmokit_ner'); print(nlp.pipe_names)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

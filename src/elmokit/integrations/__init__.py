@@ -1,5 +1,30 @@
-"""elmokit inside other programs.
+"""elmokit inside other libraries; each module needs the extra of its library.
 
-onnx_elmo runs exported models without torch; migration has the interfaces of older ELMo programs;
-ray encodes large corpora on many cores or machines.
+sklearn: a transformer, a classifier and a tagger. spacy: pipeline components, which spacy_factories
+registers with spaCy. hf: models of Hugging Face's `transformers`. onnx: exported models without
+torch. migration: the interfaces of older ELMo programs. sharing: models and folders that
+estimators and components refer to or hold as bytes.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elmokit.lazy import lazy_names
+
+_HOMES = {
+    "ElmoClassifier": "elmokit.integrations.sklearn",
+    "ElmoTagger": "elmokit.integrations.sklearn",
+    "ElmoVectorizer": "elmokit.integrations.sklearn",
+    "OnnxElmo": "elmokit.integrations.onnx",
+    "attach_hooks": "elmokit.integrations.spacy",
+}
+
+if TYPE_CHECKING:
+    from elmokit.integrations.onnx import OnnxElmo
+    from elmokit.integrations.sklearn import ElmoClassifier, ElmoTagger, ElmoVectorizer
+    from elmokit.integrations.spacy import attach_hooks
+
+__all__ = ["ElmoClassifier", "ElmoTagger", "ElmoVectorizer", "OnnxElmo", "attach_hooks"]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

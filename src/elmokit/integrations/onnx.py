@@ -41,7 +41,7 @@ class OnnxElmo:
         providers: Execution providers of onnxruntime, the first choice first.
 
     Raises:
-        CheckpointError: The file is not there, is no ONNX, or was not written by elmokit.
+        CheckpointError: The file is missing, is not ONNX, or was not written by elmokit.
         MissingExtraError: The package onnxruntime is not installed.
     """
 
@@ -108,7 +108,7 @@ class OnnxElmo:
         batch_tokens: int = BATCH_TOKENS,
         progress: bool = True,
     ) -> Any:
-        """Give every token its vector; as `elmokit.Elmo.encode`.
+        """The vectors of every token, as `elmokit.Elmo.encode` gives them.
 
         Args:
             sentences: One sentence as text, or many, each as text or as a list of tokens.
@@ -160,11 +160,11 @@ class OnnxElmo:
         if not any(lengths):  # there is no word to run
             return [np.zeros((self.layers, 0, self.dim), np.float32) for _ in batch]
         distinct = {word: i for i, word in enumerate(dict.fromkeys(chain.from_iterable(batch)))}
-        places = np.zeros((len(batch), max(lengths)), np.int64)  # (B, T)
-        for row, tokens in zip(places, batch, strict=True):
+        indices = np.zeros((len(batch), max(lengths)), np.int64)  # (B, T)
+        for row, tokens in zip(indices, batch, strict=True):
             row[: len(tokens)] = [distinct[word] for word in tokens]
         inputs = self._inputs(list(distinct))
-        feed = {"tokens": places, "lengths": np.array(lengths, np.int64)}
+        feed = {"tokens": indices, "lengths": np.array(lengths, np.int64)}
         if inputs.characters is not None:
             feed["characters"] = inputs.characters
         if inputs.words is not None:
@@ -219,7 +219,7 @@ def _parse(path: str | Path, name: str, text: str) -> Any:
 
 
 def _reduce(layers: Vectors, weights: tuple[float, ...] | None, pool: Pool | None) -> Vectors:
-    """All layers of a sentence to what was asked for."""
+    """All layers of a sentence to the chosen layers and pooling."""
     if weights is not None:
         layers = np.tensordot(np.asarray(weights, np.float32), layers, axes=1)  # (T, D)
     if pool is None:

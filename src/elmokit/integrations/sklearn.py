@@ -16,8 +16,7 @@ from elmokit.encode.elmo import BATCH_TOKENS, Elmo, Sentence
 from elmokit.encode.layers import Layers
 from elmokit.encode.pooling import Pool
 from elmokit.errors import ConfigError, DataError, MissingExtraError
-from elmokit.integrations.packed_folders import pack_predictor, unpack_predictor
-from elmokit.integrations.shared_models import shared_model
+from elmokit.integrations.sharing import archive_folder, extracted_folder, shared_model
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.examples import TaggedExample, TextExample, Tokens
 from elmokit.tasks.fitting import fit, task_settings
@@ -50,9 +49,9 @@ class ElmoVectorizer(
 
     Args:
         model: Name or path of a model, as `elmokit.load` takes it.
-        layers: As for `Elmo.encode`; ``"all"`` puts the layers side by side.
+        layers: As for `Elmo.encode`; ``"all"`` concatenates the layers.
         pool: ``"mean"`` or ``"max"`` over a text's tokens.
-        tokenizer: How texts are split, instead of what the model says.
+        tokenizer: How texts are split, instead of the model's own tokeniser.
         batch_tokens: The most tokens run together.
         device: Where to run.
     """
@@ -75,7 +74,7 @@ class ElmoVectorizer(
         self.device = device
 
     def fit(self, X: Iterable[Sentence], y: object = None) -> ElmoVectorizer:  # noqa: N803
-        """Check the settings; the texts are not looked at.
+        """Check the settings; the texts are not used.
 
         Args:
             X: Texts, or lists of tokens.
@@ -95,7 +94,7 @@ class ElmoVectorizer(
 
     @property
     def elmo(self) -> Elmo:
-        """The model, loaded when it is first asked for."""
+        """The model, loaded when it is first needed."""
         return shared_model(self.model, tokenizer=self.tokenizer, device=self.device)
 
     @property
@@ -135,8 +134,8 @@ class TaskEstimator(BaseEstimator):  # type: ignore[misc]
         static: File of static word vectors.
         config: The task's settings, or a TOML file with them.
         settings: Single changes, such as ``["run.epochs=5", "encoder.cells=64"]``.
-        dev_share: Share of the training data that is held out to choose the best weights.
-        random_state: Decides what is held out, the starting weights and the order of the data.
+        dev_share: Share of the training data that is held out as dev set.
+        random_state: Seed of the dev set, of the initial weights and of the order of the data.
         device: Where to run; a GPU when there is one.
     """
 
@@ -198,13 +197,14 @@ class TaskEstimator(BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         if "predictor_" in state:  # the head as it is, the biLM by name and hash
-            state["predictor_"] = pack_predictor(state["predictor_"])
+            state["predictor_"] = archive_folder(state["predictor_"].save)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "predictor_" in state:
-            self.predictor_ = unpack_predictor(state["predictor_"])
+            with extracted_folder(state["predictor_"]) as folder:
+                self.predictor_ = Predictor.load(folder)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -231,9 +231,9 @@ class ElmoClassifier(ClassifierMixin, TaskEstimator):  # type: ignore[misc]
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         counts = np.bincount(numbers)
         held_out = int(np.ceil(self.dev_share * len(texts)))
-        fair = counts.min() > 1 and min(held_out, len(texts) - held_out) >= len(counts)
+        stratified = counts.min() > 1 and min(held_out, len(texts) - held_out) >= len(counts)
         names = [str(name) for name in self.classes_]
-        self._fit(texts, [names[i] for i in numbers], numbers if fair else None)
+        self._fit(texts, [names[i] for i in numbers], numbers if stratified else None)
         return self
 
     def predict(self, X: Iterable[Sentence]) -> NDArray[Any]:  # noqa: N803

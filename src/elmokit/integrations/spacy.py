@@ -1,6 +1,6 @@
-"""ELMo in spaCy: the component ``elmokit``, which gives docs, spans and tokens their vectors.
+"""ELMo in spaCy: ``elmokit`` sets the vectors of docs, ``elmokit_ner`` sets their entities.
 
-`elmokit.integrations.spacy_factories` makes it known to spaCy.
+`elmokit.integrations.spacy_factories` registers both components with spaCy.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from numpy.typing import NDArray
 from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.encode.elmo import BATCH_TOKENS, Elmo
 from elmokit.encode.loading import load
-from elmokit.errors import CheckpointError, DataError, MissingExtraError
+from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from elmokit.files import atomic_file, read_json
-from elmokit.integrations.packed_folders import pack_folder, packing_folder, unpacked_folder
-from elmokit.integrations.shared_models import shared_model
+from elmokit.integrations.sharing import archive_folder, extracted_folder, shared_model
+from elmokit.tasks.predictor import FACTS_FILE as PREDICTOR_FILE
+from elmokit.tasks.predictor import Predictor
+from elmokit.tasks.tag_schemes import split_tag, tags_to_spans
 
 try:
     import srsly
     from spacy.pipeline import Pipe
+    from spacy.scorer import get_ner_prf
     from spacy.tokens import Doc, Span, Token
     from spacy.training import Alignment
     from spacy.util import minibatch
@@ -37,7 +40,7 @@ MODEL_FOLDER = "model"
 
 
 class DocPipe(Pipe):
-    """What elmokit's components share: docs are read in batches, and bytes are a packed folder."""
+    """What both components share: docs are read in batches, and bytes are an archived folder."""
 
     name: str
 
@@ -46,7 +49,7 @@ class DocPipe(Pipe):
         return next(self.pipe([doc]))
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """Complete docs, the sentences of `batch_size` docs run together."""
+        """Complete docs; the sentences of `batch_size` docs run together."""
         handle = self.get_error_handler()
         for batch in minibatch(stream, size=batch_size):  # type: ignore[no-untyped-call]
             docs = list(batch)
@@ -59,37 +62,46 @@ class DocPipe(Pipe):
     def _complete(self, docs: Sequence[Doc]) -> None:
         raise NotImplementedError
 
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """What `to_disk` writes, as bytes."""
-        with packing_folder() as folder:
-            self.to_disk(folder)
-            data: bytes = srsly.msgpack_dumps(pack_folder(folder))
-        return data
-
-    def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> Self:
-        """Read what `to_bytes` gave."""
-        with unpacked_folder(srsly.msgpack_loads(data)) as folder:
-            return self.from_disk(folder)
+    def _settings(self) -> dict[str, Any]:
+        """Arguments that make the same component."""
+        raise NotImplementedError
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
-        """Write what the config, which spaCy stores itself, does not say."""
+        """Write what is not in the config, which spaCy stores itself."""
         raise NotImplementedError
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
         """Read what `to_disk` wrote."""
         raise NotImplementedError
 
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """What `to_disk` writes, as bytes."""
+        data: bytes = srsly.msgpack_dumps(archive_folder(self.to_disk))
+        return data
+
+    def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> Self:
+        """Read what `to_bytes` gave."""
+        with extracted_folder(srsly.msgpack_loads(data)) as folder:
+            return self.from_disk(folder)
+
+    def __reduce__(self) -> Any:
+        return _restore, (type(self), self._settings(), self.to_bytes())
+
+
+def _restore(kind: type[DocPipe], settings: dict[str, Any], data: bytes) -> DocPipe:
+    return kind(**settings).from_bytes(data)
+
 
 class ElmoPipe(DocPipe):
-    """Sets ``doc.tensor``, one row a token, and the hooks by which vectors are asked for.
+    """Sets ``doc.tensor``, one row per token, and the hooks that return vectors.
 
-    The sentences of a doc are read apart if they are marked; else the doc is read as one. White
-    space that is a token to spaCy is not read, and its row is zeros.
+    The sentences of a doc are separate inputs if they are marked; else the doc is one input. White
+    space that is a token to spaCy is left out, and its row is zeros.
 
     Args:
         name: The component's name in its pipeline.
         model: Name or path of a model, as `elmokit.load` takes it.
-        layers: As for `Elmo.encode`; ``"all"`` puts the layers side by side.
+        layers: As for `Elmo.encode`; ``"all"`` concatenates the layers.
         tokenizer: What splits the text for the model, such as ``"words"``; a token of spaCy then
             has the mean of all that it shares characters with. Left out, the model reads spaCy's
             tokens.
@@ -124,7 +136,7 @@ class ElmoPipe(DocPipe):
         """The model, loaded when it is first needed.
 
         Raises:
-            CheckpointError: It is not there, or not the one that the stored pipeline was made with.
+            CheckpointError: It is missing, or not the one that the pipeline was stored with.
         """
         if self._elmo is None:
             elmo = shared_model(self.model_name, tokenizer=self.tokenizer, device=self.device)
@@ -139,9 +151,9 @@ class ElmoPipe(DocPipe):
     def _complete(self, docs: Sequence[Doc]) -> None:
         """Give docs their vectors."""
         elmo = self.elmo
-        pieces = [piece for doc in docs for piece in read_apart(doc)]
+        pieces = [piece for doc in docs for piece in _inputs(doc)]
         tokens = [
-            elmo.tokenize(piece.text) if self.tokenizer is not None else words(piece)
+            elmo.tokenize(piece.text) if self.tokenizer is not None else _words(piece)
             for piece in pieces
         ]
         found = elmo.encode(
@@ -152,12 +164,15 @@ class ElmoPipe(DocPipe):
             doc.tensor = np.zeros((len(doc), width), dtype=np.float32)
         for piece, read, vectors in zip(pieces, tokens, found, strict=True):
             flat = np.concatenate(list(vectors), axis=1) if vectors.ndim == 3 else vectors  # (T, D)
-            places = [token.i for token in piece if not token.is_space]
             if self.tokenizer is not None:
-                flat = _aligned(flat, read, words(piece))
-            piece.doc.tensor[places] = flat
+                flat = _aligned(flat, read, _words(piece))
+            piece.doc.tensor[_indices(piece)] = flat
         for doc in docs:
             attach_hooks(doc)
+
+    def _settings(self) -> dict[str, Any]:
+        names = ("name", "layers", "tokenizer", "batch_tokens", "device", "bundle")
+        return {"model": self.model_name, **{name: getattr(self, name) for name in names}}
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """Write the model's hash, or the model."""
@@ -169,7 +184,7 @@ class ElmoPipe(DocPipe):
             self.elmo.save(path / MODEL_FOLDER)
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
-        """Read what `to_disk` wrote; a model that is referred to is loaded when it is needed."""
+        """Read what `to_disk` wrote; a model that is a reference is loaded when it is needed."""
         path = Path(path)
         self._fingerprint = read_json(path / FACTS_FILE).get("fingerprint")
         self._elmo = None
@@ -177,24 +192,102 @@ class ElmoPipe(DocPipe):
             self._elmo = load(path / MODEL_FOLDER, tokenizer=self.tokenizer, device=self.device)
         return self
 
-    def __reduce__(self) -> Any:
-        settings = (self.layers, self.tokenizer, self.batch_tokens, self.device, self.bundle)
-        return _restore, (self.name, self.model_name, settings, self.to_bytes())
+
+class ElmoNer(DocPipe):
+    """Sets the entities that a predictor of the task `tag` was trained to find.
+
+    Entities that an earlier component has set stay; spans that overlap them are left out.
+
+    Args:
+        name: The component's name in its pipeline.
+        predictor: Folder of the predictor (`elmokit train tag`).
+        device: Where to run.
+        bundle: Store the predictor's biLM with the pipeline; else a reference is stored.
+    """
+
+    def __init__(
+        self, name: str, predictor: str | None, *, device: str = "cpu", bundle: bool = False
+    ) -> None:
+        self.name = name
+        self.folder = predictor
+        self.device = device
+        self.bundle = bundle
+        self.scorer = get_ner_prf
+        self._predictor: Predictor | None = None
+
+    @property
+    def predictor(self) -> Predictor:
+        """The tagger, loaded when it is first needed."""
+        if self._predictor is None:
+            if self.folder is None:
+                raise ConfigError(f"{self.name}: give the tagger's folder as config.predictor")
+            self._predictor = self._checked(Predictor.load(self.folder, device=self.device))
+        return self._predictor
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The types of entities; none while the tagger is missing, as before `from_disk`."""
+        if self._predictor is None and not Path(self.folder or "", PREDICTOR_FILE).is_file():
+            return ()
+        tags = self.predictor.facts.learned["labels"]
+        return tuple(sorted({kind for tag in tags if (kind := split_tag(tag)[1])}))
+
+    def _complete(self, docs: Sequence[Doc]) -> None:
+        """Set the entities of docs."""
+        pieces = [(doc, piece) for doc in docs for piece in _inputs(doc)]
+        tags = self.predictor.predict([_words(piece) for _, piece in pieces])
+        found: dict[int, list[Span]] = {id(doc): list(doc.ents) for doc in docs}
+        for (doc, piece), row in zip(pieces, tags, strict=True):
+            indices = _indices(piece)
+            for start, end, kind in tags_to_spans(row):
+                span = Span(doc, indices[start], indices[end - 1] + 1, label=kind)
+                if not any(token.ent_type for token in span):
+                    found[id(doc)].append(span)
+        for doc in docs:
+            doc.set_ents(found[id(doc)])
+
+    def _checked(self, predictor: Predictor) -> Predictor:
+        learned = predictor.facts.learned
+        spans = predictor.facts.task == "tag" and learned["data_scheme"]
+        typed = spans and any(split_tag(tag)[1] for tag in learned["labels"])
+        if not typed or learned["predicates"]:  # spaCy drops entities without a type
+            raise ConfigError(
+                f"{self.name}: {predictor!r} finds no entities; train the task 'tag' on spans "
+                "(B-PER, I-PER, O)"
+            )
+        return predictor
+
+    def _settings(self) -> dict[str, Any]:
+        names = ("name", "device", "bundle")
+        return {"predictor": self.folder, **{name: getattr(self, name) for name in names}}
+
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """Write the tagger."""
+        self.predictor.save(path, bundle=self.bundle)
+
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
+        """Read the tagger."""
+        self._predictor = self._checked(Predictor.load(path, device=self.device))
+        return self
 
 
-def _restore(name: str, model: str | None, settings: tuple[Any, ...], data: bytes) -> ElmoPipe:
-    names = ("layers", "tokenizer", "batch_tokens", "device", "bundle")
-    return ElmoPipe(name, model, **dict(zip(names, settings, strict=True))).from_bytes(data)
+# Docs as sentences
+
+Piece = Doc | Span | Token
 
 
-def read_apart(doc: Doc) -> list[Span]:
-    """The pieces of a doc that are read each from a zero initial state."""
+def _inputs(doc: Doc) -> list[Span]:
+    """The parts of a doc that each start from a zero initial state."""
     return list(doc.sents) if doc.has_annotation("SENT_START") else [doc[:]]
 
 
-def words(piece: Span) -> list[str]:
-    """The tokens of a piece but for those of white space."""
-    return [token.text for token in piece if not token.is_space]
+def _indices(piece: Doc | Span) -> list[int]:
+    """Indices in the doc of all tokens but white space."""
+    return [token.i for token in piece if not token.is_space]
+
+
+def _words(piece: Span) -> list[str]:
+    return [piece.doc[index].text for index in _indices(piece)]
 
 
 def _aligned(vectors: Vectors, read: list[str], wanted: list[str]) -> Vectors:
@@ -202,12 +295,10 @@ def _aligned(vectors: Vectors, read: list[str], wanted: list[str]) -> Vectors:
     if read == wanted or not wanted:
         return vectors
     shared = Alignment.from_strings(read, wanted).y2x
-    return np.stack([vectors[shared[place].data].mean(axis=0) for place in range(len(wanted))])
+    return np.stack([vectors[shared[index].data].mean(axis=0) for index in range(len(wanted))])
 
 
 # Hooks
-
-Piece = Doc | Span | Token
 
 
 def attach_hooks(doc: Doc) -> None:
@@ -223,12 +314,12 @@ def attach_hooks(doc: Doc) -> None:
 
 
 def _vector(piece: Piece) -> Vectors:
-    if isinstance(piece, Token):
-        row: Vectors = piece.doc.tensor[piece.i]
-        return row
     tensor = piece.doc.tensor
-    places = [token.i for token in piece if not token.is_space]
-    mean: Vectors = tensor[places].mean(axis=0) if places else np.zeros(tensor.shape[1], "f")
+    if isinstance(piece, Token):
+        row: Vectors = tensor[piece.i]
+        return row
+    indices = _indices(piece)
+    mean: Vectors = tensor[indices].mean(axis=0) if indices else np.zeros(tensor.shape[1], "f")
     return mean
 
 
@@ -244,8 +335,8 @@ def _similarity(piece: Piece, other: Any) -> float:
     mine, its = _vector(piece), np.asarray(other.vector)
     if mine.shape != its.shape:
         raise DataError(
-            f"similarity: the vectors have {mine.size} and {its.size} numbers; read both texts by "
-            "the same pipeline"
+            f"similarity: the vectors have {mine.size} and {its.size} numbers; encode both texts "
+            "with the same pipeline"
         )
     norms = np.linalg.norm(mine) * np.linalg.norm(its)
     return float(mine @ its / norms) if norms else 0.0

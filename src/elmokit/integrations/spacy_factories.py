@@ -1,10 +1,10 @@
-"""Makes the components ``elmokit`` and ``elmokit_ner`` known to spaCy, by entry points.
+"""Registers the components ``elmokit`` and ``elmokit_ner`` with spaCy, through entry points.
 
     nlp.add_pipe("elmokit", config={"model": "elmo_weights.hdf5"})
     nlp.add_pipe("elmokit_ner", config={"predictor": "my-tagger"})
 
-spaCy imports this module whenever it makes a pipeline, even one without ELMo. So nothing heavy is
-imported before a component is wanted.
+spaCy imports this module whenever it makes a pipeline, even one without ELMo. So heavy imports wait
+until a component is created.
 """
 
 # No postponed annotations here: spaCy checks a component's config against its factory's.
@@ -60,7 +60,7 @@ def make_elmo(
 def make_ner(
     nlp: Language, name: str, predictor: StrictStr | None, device: str, bundle: bool
 ) -> Any:
-    """Make an `elmokit.integrations.spacy_ner.ElmoNer`; arguments as there."""
-    from elmokit.integrations.spacy_ner import ElmoNer
+    """Make an `elmokit.integrations.spacy.ElmoNer`; arguments as there."""
+    from elmokit.integrations.spacy import ElmoNer
 
     return ElmoNer(name, predictor, device=device, bundle=bundle)

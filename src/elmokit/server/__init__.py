@@ -11,8 +11,9 @@ page, served as it is.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from elmokit.lazy import lazy_names
 
 _HOMES = {
     "Access": "elmokit.server.settings",
@@ -31,10 +32,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "Client", "Limits", "ModelRegistry", "ServiceError", "create_app"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'elmokit.server' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

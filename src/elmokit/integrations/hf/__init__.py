@@ -1,14 +1,14 @@
 """ELMo among the models of Hugging Face's `transformers`, and in `sentence-transformers`.
 
-Importing this package makes the model type ``elmokit`` known to ``AutoConfig``, ``AutoModel``,
+Importing this package registers the model type ``elmokit`` with ``AutoConfig``, ``AutoModel``,
 ``AutoModelForTokenClassification``, ``AutoModelForSequenceClassification`` and ``AutoTokenizer``.
-configuration, tokenization and modeling hold the classes, conversion leads from an `Elmo` to them
-and back. sentences has the module for sentence-transformers, and is imported when it is asked for.
+tokenization has the tokenizer; modeling has config, models, and the conversion from and to an
+`Elmo`. sentences has the module for sentence-transformers, and is imported when it is first used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elmokit.errors import MissingExtraError
 
@@ -23,14 +23,16 @@ try:
 except ImportError as error:
     raise MissingExtraError("transformers", "hf", "elmokit.integrations.hf") from error
 
-from elmokit.integrations.hf.configuration import ElmoConfig
-from elmokit.integrations.hf.conversion import from_elmo, to_elmo
 from elmokit.integrations.hf.modeling import (
+    ElmoConfig,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
+    from_elmo,
+    to_elmo,
 )
 from elmokit.integrations.hf.tokenization import ElmoTokenizer
+from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elmokit.integrations.hf.sentences import ElmoTokenEmbeddings
@@ -52,10 +54,6 @@ AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification)
 AutoModelForSequenceClassification.register(ElmoConfig, ElmoForSequenceClassification)
 AutoTokenizer.register(ElmoConfig, ElmoTokenizer)
 
-
-def __getattr__(name: str) -> Any:
-    if name != "ElmoTokenEmbeddings":
-        raise AttributeError(f"module 'elmokit.integrations.hf' has no attribute {name!r}")
-    from elmokit.integrations.hf.sentences import ElmoTokenEmbeddings
-
-    return ElmoTokenEmbeddings
+__getattr__, __dir__ = lazy_names(
+    __name__, {"ElmoTokenEmbeddings": "elmokit.integrations.hf.sentences"}
+)

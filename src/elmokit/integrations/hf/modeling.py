@@ -1,39 +1,81 @@
-"""ELMo as models of `transformers`: the biLM, and heads for tokens and for texts."""
+"""ELMo as models of `transformers`: the config, the biLM, and heads for tokens and for texts.
+
+`from_elmo` and `to_elmo` convert between them and an `Elmo`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import (
     BaseModelOutput,
+    ModelOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
 from transformers.utils.generic import can_return_tuple
 
-from elmokit.config import CharacterConfig
+from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.transformers_folder import MODEL_TYPE
+from elmokit.config import CharacterConfig, ModelConfig, from_dict, to_dict
+from elmokit.encode.elmo import Elmo
 from elmokit.encode.embedder import CNN_BATCH, ROWS
+from elmokit.encode.loading import load
 from elmokit.errors import ConfigError, DataError
-from elmokit.integrations.hf.configuration import ElmoConfig
+from elmokit.integrations.hf.tokenization import ElmoTokenizer
 from elmokit.model.bilm import BiLM
 from elmokit.model.init import initialise
 from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.inputs import WordInputs
+from elmokit.text.vocab import Vocabulary
 
 IGNORED_LABEL = -100
-"""As everywhere in transformers: a place that the loss leaves out."""
+"""The label that the loss leaves out, as everywhere in transformers."""
+
+
+class ElmoConfig(PretrainedConfig):  # type: ignore[misc]
+    """Sizes of the biLM and of the heads above it; `from_elmo` makes one.
+
+    Args:
+        bilm: The biLM's own config, as `elmokit.config.to_dict` gives it.
+        hidden_size: Width of a token's vector, 2P.
+        num_hidden_layers: LSTM layers, L; there is one more layer of hidden states.
+        marker_characters: Character ids of the words that open and close a sentence.
+        marker_words: Word ids of the same.
+        character_padding: The character id that fills a word's row.
+        pooling: How a text's tokens become one vector for its class: ``"mean"`` or ``"max"``.
+        classifier_dropout: Before the classes, in training.
+    """
+
+    model_type = MODEL_TYPE
+
+    bilm: dict[str, Any] | None = None
+    hidden_size: int = 0
+    num_hidden_layers: int = 0
+    marker_characters: list[list[int]] | None = None
+    marker_words: list[int] | None = None
+    character_padding: int = 0
+    pooling: str = "mean"
+    classifier_dropout: float = 0.1
+    pad_token_id: int | None = 0
+
+    def sizes(self) -> ModelConfig:
+        """The biLM's own config."""
+        return from_dict(ModelConfig, self.bilm or {}, "bilm")
 
 
 class ElmoPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
-    """What all models share: config, starting weights, loading and saving."""
+    """What all models share: config, initial weights, loading and saving."""
 
     config_class = ElmoConfig
     base_model_prefix = "elmo"
@@ -49,15 +91,15 @@ class ElmoPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
             initialise(module, self.config.sizes())
 
     def _shown(self, layers: list[Tensor], wanted: bool | None) -> tuple[Tensor, ...] | None:
-        """All layers, if they are wanted; the config decides where a call does not."""
-        asked = self.config.output_hidden_states if wanted is None else wanted
-        return tuple(layers) if asked else None
+        """All layers, if the call or else the config wants them."""
+        show = self.config.output_hidden_states if wanted is None else wanted
+        return tuple(layers) if show else None
 
 
 class ElmoModel(ElmoPreTrainedModel):
     """The biLM. ``last_hidden_state`` is its top layer, ``hidden_states`` are all L + 1 layers.
 
-    Every sentence is read from a zero initial state, so its vectors depend on nothing else.
+    Every sentence starts from a zero initial state: its vectors are independent of the batch.
 
     Args:
         config: Sizes.
@@ -66,7 +108,7 @@ class ElmoModel(ElmoPreTrainedModel):
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         self.bilm = BiLM(config.sizes())
-        self.bilm.mixes.requires_grad_(False)  # kept for `to_elmo`; nothing here uses them
+        self.bilm.mixes.requires_grad_(False)  # only `to_elmo` uses them
         self.post_init()
 
     @can_return_tuple  # type: ignore[untyped-decorator]
@@ -79,7 +121,7 @@ class ElmoModel(ElmoPreTrainedModel):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> BaseModelOutput:
-        """Give every token its vectors; arguments are what `ElmoTokenizer` gives.
+        """The vectors of every token; arguments are what `ElmoTokenizer` returns.
 
         Args:
             input_ids: Where words are, (B, T): not 0; needed only without an attention mask.
@@ -110,19 +152,19 @@ class ElmoModel(ElmoPreTrainedModel):
         ):
             if (given is None) != (read is None):
                 verb = "needs" if given is None else "does not read"
-                raise DataError(f"this model {verb} {name}; give it what its tokenizer gives")
+                raise DataError(f"this model {verb} {name}; pass what its tokenizer returns")
         if torch.is_grad_enabled():
-            # A step may follow, and fused optimizers change weights without torch's notice.
+            # A step may follow, and fused optimizers change weights without raising their version.
             self.bilm.forget_packed()
         lengths = mask.sum(dim=1).tolist()
-        tokens, places = self._tokens(mask, characters, words)
+        tokens, indices = self._tokens(mask, characters, words)
         starts = np.cumsum([0, *lengths[:-1]]) + 2  # rows 0 and 1 are the sentence markers
         order = [
             row
             for start, length in zip(starts.tolist(), lengths, strict=True)
             for row in (0, *range(start, start + length), 1)
         ]
-        at = places[torch.tensor(order, device=mask.device)]
+        at = indices[torch.tensor(order, device=mask.device)]
         inference = mask.device.type == "cpu" and not torch.is_grad_enabled()
         with_markers = [length + 2 for length in lengths]
         packing = Packing(with_markers, mask.device, rows=ROWS if inference else None)
@@ -139,7 +181,7 @@ class ElmoModel(ElmoPreTrainedModel):
     def _tokens(
         self, mask: Tensor, characters: Tensor | None, words: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Each distinct word through the first stage once.
+        """Embed each distinct word once.
 
         Returns:
             Their vectors (V, P), and where in them the two sentence markers and then all words of
@@ -153,14 +195,14 @@ class ElmoModel(ElmoPreTrainedModel):
             rows = torch.tensor(self.config.marker_characters, device=mask.device)
             columns.append(torch.cat([rows, characters[mask]]))
         table = torch.cat(columns, dim=1)  # (2 + N, 1 + C)
-        distinct, places = table.unique(dim=0, return_inverse=True)
-        spelled = distinct[:, 1 if words is not None else 0 :]
+        distinct, indices = table.unique(dim=0, return_inverse=True)
+        char_ids = distinct[:, 1 if words is not None else 0 :]
         if characters is not None:
-            spelled = spelled[:, : self._needed_columns(spelled)]
+            char_ids = char_ids[:, : self._needed_columns(char_ids)]
         pieces = [
             self.bilm.encoder(
                 WordInputs(
-                    characters=spelled[start : start + CNN_BATCH]
+                    characters=char_ids[start : start + CNN_BATCH]
                     if characters is not None
                     else None,
                     words=distinct[start : start + CNN_BATCH, 0] if words is not None else None,
@@ -168,7 +210,7 @@ class ElmoModel(ElmoPreTrainedModel):
             )
             for start in range(0, len(distinct), CNN_BATCH)
         ]
-        return torch.cat(pieces), places
+        return torch.cat(pieces), indices
 
     def _needed_columns(self, rows: Tensor) -> int:
         """Columns of padding beyond the widest filter cannot change the maxima."""
@@ -177,18 +219,20 @@ class ElmoModel(ElmoPreTrainedModel):
         return min(int(rows.shape[1]), used + sizes.widest_filter)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ElmoModel:
-        """Let go of what was computed from the weights when they move."""
+        """Drop prepacked weights when the weights move."""
         super()._apply(fn, recurse)
         self.bilm.forget_packed()
         return self
 
 
-class ElmoClassifier(ElmoPreTrainedModel):
-    """What models with classes have: the biLM, a learned mix of its layers, and one matrix.
+class ElmoForClassification(ElmoPreTrainedModel):
+    """What both heads share: the biLM, a trained mix of its layers, and one linear layer.
 
     Args:
         config: Sizes; its labels are the classes.
     """
+
+    output_type: type[ModelOutput]
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
@@ -198,10 +242,6 @@ class ElmoClassifier(ElmoPreTrainedModel):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-
-class ElmoForTokenClassification(ElmoClassifier):
-    """A class for each token; arguments as for `ElmoClassifier`."""
-
     @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
         self,
@@ -212,58 +252,55 @@ class ElmoForTokenClassification(ElmoClassifier):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-    ) -> TokenClassifierOutput:
-        """Scores of all classes, (B, T, K), and the loss if labels (B, T) are given."""
+    ) -> ModelOutput:
+        """Logits of all classes, and the loss if labels are given; see the subclass."""
         layers = self.elmo.all_layers(input_ids, attention_mask, characters, words)
-        logits = self.classifier(self.dropout(self.mix(layers)))  # (B, T, K)
-        loss = None
-        if labels is not None:
-            loss = F.cross_entropy(
-                logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL
-            )
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=self._shown(layers, output_hidden_states)
+        features = self._features(self.mix(layers), word_mask(input_ids, attention_mask))
+        logits = self.classifier(self.dropout(features))
+        return self.output_type(
+            loss=self._loss(logits, labels) if labels is not None else None,
+            logits=logits,
+            hidden_states=self._shown(layers, output_hidden_states),
         )
 
+    def _features(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """What is classified, of mixed layers (B, T, D) and the mask (B, T)."""
+        raise NotImplementedError
 
-class ElmoForSequenceClassification(ElmoClassifier):
-    """A class for each text, whose words' vectors are pooled; arguments as for `ElmoClassifier`."""
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class ElmoForTokenClassification(ElmoForClassification):
+    """A class per token: labels (B, T) give logits (B, T, K)."""
+
+    output_type = TokenClassifierOutput
+
+    def _features(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        return vectors
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL)
+
+
+class ElmoForSequenceClassification(ElmoForClassification):
+    """A class per text, whose words' vectors are pooled: logits (B, K).
+
+    Labels are classes (B,), or numbers (B,) if there is one label, or zeros and ones (B, K).
+    """
+
+    output_type = SequenceClassifierOutput
 
     def __init__(self, config: ElmoConfig) -> None:
         if config.pooling not in ("mean", "max"):
             raise ConfigError(f"pooling={config.pooling!r}: use 'mean' or 'max'")
         super().__init__(config)
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        characters: Tensor | None = None,
-        words: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> SequenceClassifierOutput:
-        """Scores of all classes, (B, K), and the loss if labels are given.
-
-        Labels are classes (B,), or numbers (B,) if there is one label, or zeros and ones (B, K).
-        """
-        layers = self.elmo.all_layers(input_ids, attention_mask, characters, words)
-        mask = word_mask(input_ids, attention_mask)  # (B, T)
-        pooled = self._pool(self.mix(layers), mask)  # (B, D)
-        logits = self.classifier(self.dropout(pooled))  # (B, K)
-        return SequenceClassifierOutput(
-            loss=self._loss(logits, labels) if labels is not None else None,
-            logits=logits,
-            hidden_states=self._shown(layers, output_hidden_states),
-        )
-
-    def _pool(self, vectors: Tensor, mask: Tensor) -> Tensor:
+    def _features(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """(B, T, D) to (B, D) over real words; zeros for a text without any."""
         counts = mask.sum(dim=1, keepdim=True)  # (B, 1)
         if self.config.pooling == "mean":
-            return vectors.sum(dim=1) / counts.clamp(min=1)  # places without a word are zeros
+            return vectors.sum(dim=1) / counts.clamp(min=1)  # padding is zeros
         if vectors.shape[1] == 0:
             return vectors.sum(dim=1)
         highest = vectors.masked_fill(~mask[:, :, None], -torch.inf).amax(dim=1)
@@ -291,3 +328,54 @@ def word_mask(input_ids: Any, attention_mask: Any) -> Tensor:
         raise DataError("give attention_mask or input_ids, which say where words are")
     found: Tensor = given != 0
     return found
+
+
+def from_elmo(source: Elmo | str | Path | None = None) -> tuple[ElmoModel, ElmoTokenizer]:
+    """A model and its tokenizer, without the softmax.
+
+    Args:
+        source: A loaded model, or what `elmokit.load` takes.
+    """
+    elmo = source if isinstance(source, Elmo) else load(source, softmax=False)
+    checkpoint = elmo.checkpoint().without_softmax()
+    sizes = checkpoint.config
+    words = checkpoint.vocabulary.words if checkpoint.vocabulary and sizes.words else None
+    tokenizer = ElmoTokenizer(to_dict(sizes), vocabulary=words, symbols=checkpoint.symbols)
+    inputs = tokenizer.inputs
+    markers = [inputs.begin, inputs.end]
+    alphabet = inputs.alphabet
+    config = ElmoConfig(
+        bilm=to_dict(sizes),
+        hidden_size=sizes.dim,
+        num_hidden_layers=sizes.layers - 1,
+        marker_characters=alphabet.ids(markers, trim=False).tolist() if alphabet else None,
+        marker_words=inputs.word_ids(markers).tolist() if inputs.reads_words else None,
+        character_padding=alphabet.padding if alphabet else 0,
+    )
+    model = ElmoModel(config)
+    model.bilm.load_state_dict(dict(checkpoint.weights))
+    return model.eval(), tokenizer
+
+
+def to_elmo(model: ElmoModel, tokenizer: ElmoTokenizer) -> Elmo:
+    """The model with its current weights as an `Elmo`.
+
+    Args:
+        model: A model; of one with a head, its attribute ``elmo``.
+        tokenizer: Its tokenizer.
+    """
+    sizes = replace(model.config.sizes(), text=tokenizer.sizes.text)
+    weights = {
+        name: t.detach().cpu().float().clone() for name, t in model.bilm.state_dict().items()
+    }
+    words = tokenizer.vocabulary
+    return Elmo(
+        Checkpoint(
+            sizes,
+            weights,
+            "transformers",
+            str(model.config.name_or_path),
+            vocabulary=Vocabulary(words, sizes.text) if words is not None else None,
+            symbols=tuple(tokenizer.symbols) if tokenizer.symbols is not None else None,
+        )
+    )

@@ -12,8 +12,7 @@ from torch import Tensor
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.layer_weights import layer_weights
 from elmokit.errors import MissingExtraError
-from elmokit.integrations.hf.conversion import from_elmo
-from elmokit.integrations.hf.modeling import ElmoModel
+from elmokit.integrations.hf.modeling import ElmoModel, from_elmo
 from elmokit.integrations.hf.tokenization import ElmoTokenizer
 from elmokit.model.scalar_mix import ScalarMix
 
@@ -33,8 +32,8 @@ class ElmoTokenEmbeddings(InputModule):  # type: ignore[misc]
     Args:
         model: The biLM, or what `elmokit.load` takes, or a loaded `Elmo`.
         tokenizer: Of a model of transformers.
-        layers: ``"mean"``, ``"top"``, a layer's number, or weights; ``"all"`` puts the layers side
-            by side; ``"learned"`` is a mix whose weights learn, at first a plain average.
+        layers: ``"mean"``, ``"top"``, a layer's number, or weights; ``"all"`` concatenates the
+            layers; ``"learned"`` is a trained mix, at first a plain average.
         max_seq_length: The most words of a text that are read; all when left out.
         mix: Where a learned mix starts: its ``weights`` before the softmax, and ``gamma``.
     """
@@ -88,11 +87,11 @@ class ElmoTokenEmbeddings(InputModule):  # type: ignore[misc]
     def get_embedding_dimension(self) -> int:
         """Width of a token's vector."""
         config = self.model.config
-        side_by_side = config.num_hidden_layers + 1 if self._weights is None else 1
-        return int(config.hidden_size * side_by_side)
+        concatenated = config.num_hidden_layers + 1 if self._weights is None else 1
+        return int(config.hidden_size * concatenated)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The settings, and what a learned mix has learned."""
+        """The settings, and the weights of a trained mix."""
         settings: dict[str, Any] = {
             "layers": self.layers,
             "max_seq_length": self.max_seq_length,
@@ -122,14 +121,14 @@ class ElmoTokenEmbeddings(InputModule):  # type: ignore[misc]
         **_: Any,
     ) -> ElmoTokenEmbeddings:
         """Read what `save` wrote."""
-        place = {
+        location = {
             "subfolder": subfolder,
             "token": token,
             "cache_folder": cache_folder,
             "revision": revision,
             "local_files_only": local_files_only,
         }
-        settings = cls.load_config(model_name_or_path, **place)
-        folder = cls.load_dir_path(model_name_or_path, **place)
+        settings = cls.load_config(model_name_or_path, **location)
+        folder = cls.load_dir_path(model_name_or_path, **location)
         model = ElmoModel.from_pretrained(folder)
         return cls(model, ElmoTokenizer.from_pretrained(folder), **settings)

@@ -1,4 +1,4 @@
-"""A tokenizer for `transformers` that gives each word its characters."""
+"""A tokenizer for `transformers` whose tokens are words with their character ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from elmokit.text.tokens import get_tokenizer
 from elmokit.text.vocab import Vocabulary, split_lines
 
 PAD, WORD = "<pad>", "<unk>"
-"""The whole vocabulary of ``input_ids``: no word at this place (0), a word (1)."""
+"""The whole vocabulary of ``input_ids``: padding (0), a word (1)."""
 
 
 class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
@@ -26,7 +26,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
 
     ``input_ids`` say where words are and no more (every word is an unknown one); ``characters``
     hold each word's character ids, (T, C), and ``words`` its row in the model's word table, if it
-    has one. No word is ever split, so places of tokens are places of words.
+    has one. No word is ever split, so token indices are word indices.
 
     Args:
         bilm: The model's own config, as `elmokit.config.to_dict` gives it.
@@ -98,26 +98,26 @@ class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
             single = isinstance(text, str)
         items = [text] if single else text
         texts = [self._split(item, is_split_into_words) for item in items]
-        # The library counts, cuts and pads; what a word is, only its row of characters says.
-        places = super()._encode_plus(
+        # transformers counts, truncates and pads placeholders; the characters are added below.
+        encoded = super()._encode_plus(
             [[WORD] * len(words) for words, _ in texts], is_split_into_words=True, **options
         )
-        samples = places.get("overflow_to_sample_mapping", range(len(texts)))
+        samples = encoded.get("overflow_to_sample_mapping", range(len(texts)))
         chosen = [
             (texts[sample], encoding.word_ids)
-            for sample, encoding in zip(samples, places.encodings, strict=True)
+            for sample, encoding in zip(samples, encoded.encodings, strict=True)
         ]
-        data = dict(places)
+        data = dict(encoded)
         if return_offsets_mapping:
             data["offset_mapping"] = [
-                [(0, 0) if place is None else spans[place] for place in word_ids]
+                [(0, 0) if index is None else spans[index] for index in word_ids]
                 for (_, spans), word_ids in chosen
             ]
         for name in self.model_input_names[2:]:
             data[name] = [self._rows(name, words, word_ids) for (words, _), word_ids in chosen]
         if single and return_tensors is None and not options.get("return_overflowing_tokens"):
             data = {name: values[0] for name, values in data.items()}
-        return BatchEncoding(data, places.encodings, tensor_type=return_tensors)
+        return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
 
     def _split(self, item: Any, split: bool) -> tuple[list[str], list[tuple[int, int]]]:
         """Words, and where their characters are: in the text, or, given as words, in each word."""
@@ -130,17 +130,17 @@ class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
         spans = get_tokenizer(self.sizes.text.tokenizer).spans(item)
         return [item[start:end] for start, end in spans], spans
 
-    def _rows(self, name: str, words: Sequence[str], places: Sequence[int | None]) -> list[Any]:
-        """The words at these places: rows of characters, or word ids."""
-        kept = [words[place] for place in places if place is not None]
+    def _rows(self, name: str, words: Sequence[str], indices: Sequence[int | None]) -> list[Any]:
+        """Rows of character ids, or word ids, of the words at these indices; None is padding."""
+        kept = [words[index] for index in indices if index is not None]
         if name == "words":
             rows = self.inputs.word_ids(kept)  # (T,)
         else:
             assert self.inputs.alphabet is not None
             # Full width, so that rows of different texts can be stacked; the model trims them.
             rows = self.inputs.alphabet.ids(kept, trim=False)  # (T, C)
-        full = np.zeros((len(places), *rows.shape[1:]), np.int64)
-        full[[place is not None for place in places]] = rows
+        full = np.zeros((len(indices), *rows.shape[1:]), np.int64)
+        full[[index is not None for index in indices]] = rows
         return list(full.tolist())
 
     def _pad(self, encoded_inputs: Any, *arguments: Any, **options: Any) -> Any:

@@ -1,7 +1,31 @@
-"""The interfaces of older ELMo programs, so that code written for them goes on running.
+"""The interfaces of older ELMo programs, for code that was written for them.
 
-allennlp: `ElmoEmbedder`, `Elmo` and `batch_to_ids`. simple_elmo: `ElmoModel`. many_langs:
-`Embedder`. tf_hub: `Module` and `load`. seqvec: the command line. The names and results are those
-of the old programs, the remembered state included where they had one; ``docs/migration.md`` lists
-what differs.
+allennlp: `ElmoEmbedder`, `Elmo` and `batch_to_ids`. embedders: `ElmoModel` of simple_elmo,
+`Embedder` of ELMoForManyLangs, `Module` and `load` of TensorFlow Hub. seqvec: its command line.
+The names and results are those of the old programs, carried state included where they had it;
+``docs/migration.md`` lists what differs.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elmokit.lazy import lazy_names
+
+_HOMES = {
+    "Elmo": "elmokit.integrations.migration.allennlp",
+    "ElmoEmbedder": "elmokit.integrations.migration.allennlp",
+    "ElmoModel": "elmokit.integrations.migration.embedders",
+    "Embedder": "elmokit.integrations.migration.embedders",
+    "Module": "elmokit.integrations.migration.embedders",
+    "batch_to_ids": "elmokit.integrations.migration.allennlp",
+    "load": "elmokit.integrations.migration.embedders",
+}
+
+if TYPE_CHECKING:
+    from elmokit.integrations.migration.allennlp import Elmo, ElmoEmbedder, batch_to_ids
+    from elmokit.integrations.migration.embedders import ElmoModel, Embedder, Module, load
+
+__all__ = ["Elmo", "ElmoEmbedder", "ElmoModel", "Embedder", "Module", "batch_to_ids", "load"]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,7 +1,7 @@
 """AllenNLP's interfaces: `ElmoEmbedder` (up to 0.9), `Elmo` and `batch_to_ids`.
 
-As in AllenNLP, each row of a batch goes on from the memory that the same row of the batch before
-left behind. `reset_states` starts anew.
+As in AllenNLP, each row of a batch continues with the state of the same row of the batch before.
+`reset_states` goes back to a zero initial state.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from elmokit.text.chars import ByteAlphabet
 from elmokit.text.inputs import WordInputs
 
 CHARACTERS = 50
-"""Ids a word, whatever the model: AllenNLP knows no other number."""
+"""Character ids per word, whatever the model: AllenNLP's constant."""
 BATCH_SIZE = 64
 
 _ALPHABET = ByteAlphabet(CharacterConfig(max_characters=CHARACTERS), TextConfig())
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]]) -> Tensor:
-    """Character ids of tokenised sentences: (B, T, 50), zeros behind a sentence's end."""
+    """Character ids of tokenised sentences: (B, T, 50), zeros after a sentence's end."""
     rows = [
         torch.from_numpy(_ALPHABET.ids(list(tokens), trim=False))  # (T, 50)
         for tokens in batch
@@ -52,7 +52,7 @@ class ElmoOutput(TypedDict):
     """What `Elmo` gives."""
 
     elmo_representations: list[Tensor]
-    """Each (B, T, D), zeros behind a sentence's end."""
+    """Each (B, T, D), zeros after a sentence's end."""
     mask: Tensor
     """(B, T), true where a token is."""
 
@@ -63,7 +63,7 @@ class Elmo(nn.Module):
     Args:
         options_file: ``options.json``.
         weight_file: The HDF5 weights.
-        num_output_representations: How many different mixes to learn.
+        num_output_representations: How many mixes to train.
         requires_grad: Train the biLM as well.
         do_layer_norm: Normalise each layer over the batch, sentence markers included.
         dropout: Share of the outputs set to zero in training.
@@ -108,7 +108,7 @@ class Elmo(nn.Module):
         return self.config.dim
 
     def reset_states(self) -> None:
-        """Blank the memory between batches."""
+        """Start the next batch from a zero initial state."""
         self._carried = CarriedState(self.bilm)
 
     def forward(self, inputs: Tensor) -> ElmoOutput:
@@ -116,14 +116,14 @@ class Elmo(nn.Module):
 
         Args:
             inputs: Character ids, (B, T, 50) as `batch_to_ids` gives them; further dimensions may
-                stand before T.
+                come before T.
         """
         ids = inputs.reshape(-1, *inputs.shape[-2:])  # (B, T, C)
         sizes: list[int] = (ids > 0).any(dim=-1).sum(dim=1).tolist()
         rows = self._with_markers(ids, sizes)  # (N, C)
         with nullcontext() if self._requires_grad else no_gradients():
-            distinct, places = torch.unique(rows, dim=0, return_inverse=True)
-            tokens = self.bilm.encoder(WordInputs(distinct, None)).index_select(0, places)
+            distinct, indices = torch.unique(rows, dim=0, return_inverse=True)
+            tokens = self.bilm.encoder(WordInputs(distinct, None)).index_select(0, indices)
             packing = Packing([size + 2 for size in sizes], tokens.device)
             outputs = list(self.bilm.layers(tokens, packing, self._carried.start(len(ids))))
             self._carried.store([_detached(output.state) for output in outputs[1:]])
@@ -156,13 +156,13 @@ class Elmo(nn.Module):
         return torch.cat(parts)
 
     def _kept(self, sizes: list[int], device: torch.device) -> Tensor:
-        """Which places of the flat batch come out: the words, and the markers when asked for."""
+        """Indices of the flat batch that are returned: words, and markers if they are wanted."""
         marker = self.keep_sentence_boundaries
         flags = [flag for size in sizes for flag in (marker, *[True] * size, marker)]
         return torch.tensor(flags, dtype=torch.bool, device=device).nonzero().flatten()
 
     def _apply(self, fn: Any, recurse: bool = True) -> Elmo:
-        """A memory on another device would not fit."""
+        """Carried states cannot follow to another device."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.reset_states()
         return self
@@ -184,11 +184,11 @@ class ElmoEmbedder:
         self.elmo = load(weight_file, options=options_file, softmax=False, device=device)
 
     def reset_states(self) -> None:
-        """Blank the memory between batches."""
+        """Start the next batch from a zero initial state."""
         self.elmo.reset_state()
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
-        """All layers of a batch: (B, L + 1, T, D), zeros behind a sentence's end, and its mask."""
+        """All layers of a batch: (B, L + 1, T, D), zeros after a sentence's end, and its mask."""
         layers = self.elmo.encode(
             [list(tokens) for tokens in batch], layers="all", state="carry", output="torch"
         )
@@ -231,14 +231,14 @@ class ElmoEmbedder:
 
         Args:
             input_file: An open file, or lines: one sentence each, tokens between spaces.
-            output_file_path: The file to write; it appears when it is whole.
+            output_file_path: The file; it is written atomically.
             output_format: All layers, the top one, or their average.
             batch_size: Sentences in a batch.
             forget_sentences: Leave out the dataset ``sentence_to_index``.
             use_sentence_keys: Name each dataset by its sentence, not by its line number.
 
         Raises:
-            DataError: A line is blank, or two lines are the same and shall be keys.
+            DataError: A line is blank, or two lines that are to be keys are the same.
         """
         if output_format not in ("all", "top", "average"):
             raise ConfigError(f"output_format={output_format!r}: use 'all', 'top' or 'average'")
@@ -269,5 +269,5 @@ def _reduce(layers: NDArray[np.float32], output_format: str) -> NDArray[np.float
 
 
 def _detached(state: LayerState) -> LayerState:
-    """The next batch goes on from here, but no gradient goes back."""
+    """The next batch continues with this state, without its gradient."""
     return {name: LstmState(*(part.detach() for part in parts)) for name, parts in state.items()}

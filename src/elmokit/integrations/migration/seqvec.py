@@ -2,8 +2,8 @@
 
 Run it as ``python -m elmokit.integrations.migration.seqvec -i seqs.fasta -o out.h5``.
 
-Sequences are sorted by length and run in the original's batches with its carried memory, so the
-numbers are the old ones. Nothing is downloaded.
+Sequences are sorted by length and run in the original's batches with its carried state, so the
+numbers are the original's. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elmokit.integrations.migration.allennlp import ElmoEmbedder
 
 LAYERS = ("sum", "all", "CNN", "LSTM1", "LSTM2")
 WHOLE_HEADER = -1
-"""The field number that means: the whole header is the name."""
+"""The field number for the whole header."""
 
 
 def read_fasta(path: Path, split_char: str = "|", id_field: int = 1) -> dict[str, str]:
@@ -33,7 +33,7 @@ def read_fasta(path: Path, split_char: str = "|", id_field: int = 1) -> dict[str
 
     Args:
         path: A file, plain or ``.gz``, or a folder.
-        split_char: What stands between the fields of a header.
+        split_char: Separator of a header's fields.
         id_field: Which field is the name, from 0; -1 for the whole header.
 
     Raises:
@@ -76,8 +76,8 @@ def embed(
     Args:
         model: The model.
         sequences: Sequences by name.
-        layer: ``sum``, ``all`` (side by side), ``CNN``, ``LSTM1`` or ``LSTM2``.
-        per_protein: One vector a sequence, the average over its residues.
+        layer: ``sum``, ``all`` (concatenated), ``CNN``, ``LSTM1`` or ``LSTM2``.
+        per_protein: One vector per sequence, the average over its residues.
         batchsize: Residues after which a batch is run.
 
     Yields:
@@ -138,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--id", type=int, default=1, help="field of the header that is the name; -1: all of it")
     add("--cpu", action="store_true", help="use no GPU")
     add("--layer", choices=LAYERS, default="sum", help="which layers")
-    add("--silent", action="store_true", help="say nothing when it is done")
+    add("--silent", action="store_true", help="print nothing at the end")
     return parser
 
 
@@ -171,11 +171,11 @@ def _reduce(layers: NDArray[np.float32], layer: str, per_protein: bool) -> NDArr
 
 
 def _save(path: Path, vectors: Iterator[tuple[str, NDArray[np.float32]]], pooled: bool) -> None:
-    """Write a file as its ending says, one sequence after the other."""
+    """Write a file in the format of its ending, sequence by sequence."""
     if path.suffix not in (".h5", ".npz", ".npy"):
         raise ConfigError(f"{path}: the name must end in .h5, .npz or .npy")
     if path.suffix == ".npy" and not pooled:
-        raise ConfigError(f"{path}: a .npy file holds one vector a protein; add --protein")
+        raise ConfigError(f"{path}: a .npy file holds one vector per protein; add --protein")
     names: Sequence[str] = ()
     with atomic_file(path) as temporary:
         if path.suffix == ".h5":
