@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from elmokit.training.pretrain import pretrain
     from elmokit.training.settings import PretrainConfig
     from elmokit.word_vectors.table import WordVectors
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, _ROOMS)
 
 __all__ = [
     "AdaptConfig",
@@ -94,5 +96,3 @@ __all__ = [
     "load",
     "pretrain",
 ]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, _ROOMS)

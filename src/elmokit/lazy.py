@@ -3,7 +3,13 @@
 The packages' ``__init__`` modules use it, so that importing one of them loads no torch:
 
     _HOMES = {"perplexity": "elmokit.lm.perplexity"}
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+
+    if TYPE_CHECKING:
+        from elmokit.lm.perplexity import perplexity
+    else:
+        __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+
+    __all__ = ["perplexity"]
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from test_tf_bundle import records_of
 from test_tf_bundle import write as write_bundle
 
 import elmokit
-from elmokit.checkpoints.tf_bundle import TensorBundle
+from elmokit.checkpoints.tf_checkpoint import TensorBundle
 from elmokit.errors import CheckpointError
 
 ALLENNLP_FILE = GOLDEN / "allennlp-finetuned/elmo-two-mixes.th"
@@ -992,7 +992,7 @@ def test_archive_with_the_same_entry_twice_is_refused(tmp_path):
             entry = tarfile.TarInfo("weights.th")
             entry.size = 1
             archive.addfile(entry, io.BytesIO(data))
-    refused(path, str(path), "cannot be unpacked")
+    refused(path, str(path), "cannot be extracted")
 
 
 @pytest.mark.parametrize("content", [{}, {"readme.txt": b"hello"}, {"a/b.txt": b"", "c": b""}])

@@ -30,7 +30,7 @@ from golden_models import (
 )
 
 import elmokit
-from elmokit.checkpoints.tf_bundle import TensorBundle
+from elmokit.checkpoints.tf_checkpoint import TensorBundle
 from elmokit.errors import CheckpointError
 
 STANDARD = golden("bilm-hdf5/standard")

@@ -13,7 +13,7 @@ from random_models import checkpoints
 from safetensors.torch import load_file
 
 import elmokit
-from elmokit.checkpoints import int4_rows, int8_rows, native
+from elmokit.checkpoints import native, quantized
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.similarity import cosine
@@ -39,9 +39,11 @@ def files_of(folder) -> dict[str, bytes]:
 
 @given(matrices)
 def test_int8_moves_no_number_by_more_than_half_a_step_of_its_row(matrix):
-    codes, scales = int8_rows.pack(torch.from_numpy(matrix))
+    codes, scales = quantized.quantize_int8(torch.from_numpy(matrix))
     assert (codes.dtype, codes.shape, scales.dtype) == (torch.int8, matrix.shape, torch.float32)
-    again = int8_rows.unpack(codes, scales).numpy().astype(np.float64).reshape(len(matrix), -1)
+    again = (
+        quantized.dequantize_int8(codes, scales).numpy().astype(np.float64).reshape(len(matrix), -1)
+    )
     rows = matrix.astype(np.float64).reshape(len(matrix), -1)
     step = np.abs(rows).max(axis=1, keepdims=True) / 127
     # The scale is rounded up in its 17th bit, and a quotient in its 24th.
@@ -50,23 +52,23 @@ def test_int8_moves_no_number_by_more_than_half_a_step_of_its_row(matrix):
 
 @given(matrices)
 def test_int8_of_what_was_unpacked_is_the_same(matrix):
-    first = int8_rows.pack(torch.from_numpy(matrix))
-    second = int8_rows.pack(int8_rows.unpack(*first))
+    first = quantized.quantize_int8(torch.from_numpy(matrix))
+    second = quantized.quantize_int8(quantized.dequantize_int8(*first))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @given(matrices)
 def test_int8_unpacks_without_rounding(matrix):
-    codes, scales = int8_rows.pack(torch.from_numpy(matrix))
+    codes, scales = quantized.quantize_int8(torch.from_numpy(matrix))
     exact = codes.numpy().astype(np.float64) * scales.numpy().astype(np.float64).reshape(
         -1, *[1] * (matrix.ndim - 1)
     )
-    np.testing.assert_array_equal(int8_rows.unpack(codes, scales).numpy(), exact)
+    np.testing.assert_array_equal(quantized.dequantize_int8(codes, scales).numpy(), exact)
 
 
 def test_int8_keeps_rows_of_zeros_and_takes_each_row_by_itself():
     matrix = torch.tensor([[0.0, 0.0], [1e6, -1e6], [1e-6, 5e-7], [2.0**-149, 0.0]])
-    again = int8_rows.unpack(*int8_rows.pack(matrix))
+    again = quantized.dequantize_int8(*quantized.quantize_int8(matrix))
     assert again[0].tolist() == again[3].tolist() == [0, 0]
     np.testing.assert_allclose(again[1:3], matrix[1:3], rtol=0.01)
 
@@ -78,7 +80,7 @@ def test_int8_refuses_what_is_no_weight(bad, tmp_path, tiny):
     broken = checkpoint.weights[name].clone()
     broken[3, 5] = bad
     changed = replace(checkpoint, weights={**checkpoint.weights, name: broken})
-    with pytest.raises(CheckpointError, match=r"highways\.0\.weight cannot be stored as int8"):
+    with pytest.raises(CheckpointError, match=r"highways\.0\.weight cannot be quantized"):
         native.write(changed, tmp_path / "model", "int8")
     assert list(tmp_path.iterdir()) == []
 
@@ -88,9 +90,9 @@ def test_int8_refuses_what_is_no_weight(bad, tmp_path, tiny):
 
 @given(matrices.filter(lambda matrix: matrix.ndim == 2))
 def test_int4_moves_a_row_by_no_more_than_the_plain_scale_would(matrix):
-    codes, scales = int4_rows.pack(torch.from_numpy(matrix))
+    codes, scales = quantized.quantize_int4(torch.from_numpy(matrix))
     assert (codes.dtype, codes.shape) == (torch.uint8, (len(matrix), -(-matrix.shape[1] // 2)))
-    again = int4_rows.unpack(codes, scales, matrix.shape[1]).numpy().astype(np.float64)
+    again = quantized.dequantize_int4(codes, scales, matrix.shape[1]).numpy().astype(np.float64)
     step = np.abs(matrix.astype(np.float64)).max(axis=1, keepdims=True) / 7
     plain = np.round(matrix / np.where(step == 0, 1, step)) * step
     moved, bound = (np.square(rows - matrix).sum(axis=1) for rows in (again, plain))
@@ -99,8 +101,10 @@ def test_int4_moves_a_row_by_no_more_than_the_plain_scale_would(matrix):
 
 @given(matrices.filter(lambda matrix: matrix.ndim == 2))
 def test_int4_of_what_was_unpacked_is_the_same(matrix):
-    first = int4_rows.unpack(*int4_rows.pack(torch.from_numpy(matrix)), matrix.shape[1])
-    second = int4_rows.unpack(*int4_rows.pack(first), matrix.shape[1])
+    first = quantized.dequantize_int4(
+        *quantized.quantize_int4(torch.from_numpy(matrix)), matrix.shape[1]
+    )
+    second = quantized.dequantize_int4(*quantized.quantize_int4(first), matrix.shape[1])
     assert torch.equal(first, second)
 
 
@@ -145,7 +149,7 @@ def test_int8_folder_holds_any_model(tmp_path_factory, checkpoint):
     """Whatever the limit on what is large: every matrix of these small models is packed."""
     folder = tmp_path_factory.mktemp("any")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "SMALLEST_MATRIX", 1)
+        patch.setattr(quantized, "SMALLEST_MATRIX", 1)
         Elmo(checkpoint).save(folder / "first", storage="int8")
         again = elmokit.load(folder / "first")
         again.save(folder / "second", storage="int8")

@@ -18,9 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.checkpoints.protobuf_wire import Message, read_varint
-from elmokit.checkpoints.sstable import MAX_TABLE_BYTES
-from elmokit.checkpoints.tf_bundle import TensorBundle, latest_prefix
+from elmokit.checkpoints.tf_checkpoint import TensorBundle, latest_prefix
+from elmokit.checkpoints.tf_table import MAX_TABLE_BYTES, Message, read_varint
 from elmokit.errors import CheckpointError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -284,7 +283,7 @@ def test_tf_bundle_opens_from_any_of_its_files(tmp_path, ending):
 
 
 def test_tf_bundle_reads_in_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("elmokit.checkpoints.tf_bundle._CHUNK", 7)
+    monkeypatch.setattr("elmokit.checkpoints.tf_checkpoint._CHUNK", 7)
     bundle = TensorBundle(write(tmp_path, *records_of(TENSORS)))
     assert all(same(bundle.read(name), value) for name, value in TENSORS.items())
 
@@ -323,12 +322,12 @@ def test_tf_bundle_refuses_overlapping_slices(tmp_path):
     ("ranges", "changes", "message"),
     [
         ([(0, 2)], {}, "8 bytes are stored, but its shape .* takes 16"),
-        ([(0, 2), (3, 2)], {}, "does not lie in the shape"),
+        ([(0, 2), (3, 2)], {}, "is outside the shape"),
         ([(0, 4)], {"slices": [[(0, 4)], [(0, 4)]]}, "is not in the index"),
         ([(0, 4)], {"slices": [[(0, 3)]]}, "is not in the index"),
-        ([(0, 4)], {"slices": [[(-1, 4)]]}, "does not lie in the shape"),
-        ([(0, 4)], {"slices": [[(0, -9)]]}, "does not lie in the shape"),
-        ([(0, 4)], {"slices": [[(2**62, 2**62)]]}, "does not lie in the shape"),
+        ([(0, 4)], {"slices": [[(-1, 4)]]}, "is outside the shape"),
+        ([(0, 4)], {"slices": [[(0, -9)]]}, "is outside the shape"),
+        ([(0, 4)], {"slices": [[(2**62, 2**62)]]}, "is outside the shape"),
         ([(0, 4)], {"slices": [[(0, 4), (0, 1)]]}, "has 2 axes, the tensor 1"),
         ([(0, 4)], {"dtype": 3}, "another dtype"),
         ([(0, 4)], {"slices": [[]]}, "has 0 axes"),
@@ -396,7 +395,7 @@ def test_tf_bundle_names_an_unknown_tensor(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\0" * 47, b"\x89HDF\r\n\x1a\n" * 100, b"\xff" * 500])
 def test_tf_bundle_refuses_other_files_as_index(tmp_path, content):
     (tmp_path / "x.index").write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"x\.index: is cut short or not a TensorFlow"):
+    with pytest.raises(CheckpointError, match=r"x\.index: is truncated or not a TensorFlow"):
         TensorBundle(tmp_path / "x")
 
 
@@ -458,8 +457,8 @@ def test_tf_bundle_refuses_impossible_headers(tmp_path, head, message):
         ({"shape": (2**63 - 1, 0), "size": 0}, "impossible shape"),
         ({"shape": (1,) * 33}, "33 axes"),
         ({"shape": (2**50,), "size": 2**52}, None),
-        ({"size": -1}, "impossible place"),
-        ({"offset": -8}, "impossible place"),
+        ({"size": -1}, "impossible position"),
+        ({"offset": -8}, "impossible position"),
         ({"shard": 1}, "in shard 1, but there are 1"),
         ({"shard": -1}, "in shard -1"),
         ({"extra": nested(2, number(3, 1))}, "unknown number"),
@@ -469,14 +468,14 @@ def test_tf_bundle_refuses_impossible_headers(tmp_path, head, message):
 def test_tf_bundle_refuses_impossible_records(tmp_path, changes, message):
     data = b"\0" * 16
     prefix = one(tmp_path, float_record((4,), data, **changes), data)
-    with pytest.raises(CheckpointError, match=f"tensor 'w'.*{message or 'cut short'}"):
+    with pytest.raises(CheckpointError, match=f"tensor 'w'.*{message or 'truncated'}"):
         TensorBundle(prefix).read("w")
 
 
 @pytest.mark.parametrize("offset", [1, 16, 17, 2**63 - 1])
 def test_tf_bundle_refuses_places_outside_the_data_file(tmp_path, offset):
     prefix = one(tmp_path, float_record((4,), b"\0" * 16, offset=offset), b"\0" * 16)
-    with pytest.raises(CheckpointError, match=r"data-00000-of-00001: tensor 'w': .*cut short"):
+    with pytest.raises(CheckpointError, match=r"data-00000-of-00001: tensor 'w': .*truncated"):
         TensorBundle(prefix).read("w")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.checkpoints import onnx_export
+from elmokit.checkpoints import export as onnx_export
 from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 
 pytest.importorskip("onnxruntime")

@@ -1,9 +1,12 @@
-"""Checkpoints: files ↔ model.
+"""Checkpoints: files ↔ model, one module per format.
 
-sources finds out what a file is; one module per format reads it (and writes it, where that makes
-sense); bilm_names and torch_names translate foreign tensors to the canonical layout. A
-`Checkpoint` is what goes in and out. fingerprint hashes a model.
-exports writes a model for other tools; onnx_export and onnx_graph make its ONNX file.
+sources detects what a file or folder is and reads it; archives extracts zip and tar files safely.
+The formats: native (elmokit's own, with quantized for its int8 and int4 storage),
+transformers_folder (Hugging Face), bilm_hdf5 (bilm-tf and AllenNLP weights), tf_checkpoint
+(TensorFlow checkpoints and TF-Hub modules, with tf_table for their index), allennlp_archive and
+many_langs (torch pickles). bilm_names and torch_names translate their tensors to the canonical
+layout. checkpoint holds the `Checkpoint` that all of them read and write; fingerprint hashes a
+model; export writes one for other tools, with onnx_graph for ONNX.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from elmokit.lazy import lazy_names
 _HOMES = {
     "Checkpoint": "elmokit.checkpoints.checkpoint",
     "Extras": "elmokit.checkpoints.sources",
+    "export_model": "elmokit.checkpoints.export",
     "embedded_models": "elmokit.checkpoints.sources",
     "fingerprint": "elmokit.checkpoints.fingerprint",
     "read_source": "elmokit.checkpoints.sources",
@@ -22,15 +26,17 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from elmokit.checkpoints.checkpoint import Checkpoint
+    from elmokit.checkpoints.export import export_model
     from elmokit.checkpoints.fingerprint import fingerprint
     from elmokit.checkpoints.sources import Extras, embedded_models, read_source
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
     "Checkpoint",
     "Extras",
     "embedded_models",
+    "export_model",
     "fingerprint",
     "read_source",
 ]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)

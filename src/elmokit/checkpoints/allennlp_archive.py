@@ -2,7 +2,7 @@
 
 The archive holds the ELMo weights, fine-tuned or not, and the scalar mixes the task learned.
 ELMo's options are in it only when the archive was made by AllenNLP 0.9 or older (the original
-weights then lie beside them, which are not the fine-tuned ones). Otherwise what tensors cannot
+weights are then beside them, which are not the fine-tuned ones). Otherwise what the tensors do not
 tell is taken from the published models: clips of 3, relu, 50 characters.
 """
 
@@ -76,7 +76,7 @@ def read(path: Path, settings: Path | None = None, options: Path | None = None) 
         mixes = count(tensors, f"{prefix}scalar_mix_{{}}")
         for k in range(mixes):
             weights |= _read_mix(tensors, f"{prefix}scalar_mix_{k}.", k, where)
-        layer_norm = settings is not None and _asks_layer_norm(read_json(settings))
+        layer_norm = settings is not None and _has_layer_norm(read_json(settings))
         config = ModelConfig(
             text=TextConfig(tokenizer="space"),
             characters=characters,
@@ -110,10 +110,10 @@ def _read_mix(tensors: dict[str, Tensor], old: str, k: int, where: str) -> dict[
     return {f"mixes.{k}.weights": torch.cat(parts), f"mixes.{k}.gamma": gamma.reshape(())}
 
 
-def _asks_layer_norm(settings: Any) -> bool:
+def _has_layer_norm(settings: Any) -> bool:
     """Whether any part of the archive's settings switches ELMo's layer norm on."""
     if isinstance(settings, dict):
         return settings.get("do_layer_norm") is True or any(
-            _asks_layer_norm(value) for value in settings.values()
+            _has_layer_norm(value) for value in settings.values()
         )
-    return isinstance(settings, list) and any(_asks_layer_norm(item) for item in settings)
+    return isinstance(settings, list) and any(_has_layer_norm(item) for item in settings)

@@ -1,4 +1,4 @@
-"""Zip and tar archives, unpacked into a temporary folder without trusting them."""
+"""Zip and tar archives, extracted to a temporary folder without trusting them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import IO, Self
 
 from elmokit.errors import CheckpointError
 
-_MOST_EXPANSION = 200  # unpacked bytes for each packed one; weights hardly shrink at all
+_MOST_EXPANSION = 200  # extracted bytes per archived byte; weights hardly compress
 _SMALL = 1 << 26
 _BLOCK = 1 << 20
 _ENTRY_COST = 512  # bytes that an empty entry counts for, so that millions of them are refused
@@ -27,32 +27,32 @@ _HEADER_TYPES = (
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
-    """The archive's contents as a folder that is gone afterwards.
+def extracted(path: Path) -> Iterator[Path]:
+    """The archive's contents as a folder that is removed afterwards.
 
     Raises:
-        CheckpointError: The archive is damaged, has an entry that climbs out of it, or grows
-            beyond all measure.
+        CheckpointError: The archive is damaged, has an entry outside its folder, or expands to
+            more than 200 times its size.
     """
-    room = _room(path)
+    limit = _limit(path)
     with tempfile.TemporaryDirectory(prefix="elmokit-") as name:
         folder = Path(name)
         try:
             if zipfile.is_zipfile(path):
-                _unzip(path, folder, room)
+                _unzip(path, folder, limit)
             else:
-                _untar(path, folder, room)
+                _untar(path, folder, limit)
         except CheckpointError:
             raise
         except Exception as error:  # damaged archives raise nearly every built-in kind
-            raise CheckpointError(f"{path}: the archive cannot be unpacked ({error})") from None
+            raise CheckpointError(f"{path}: the archive cannot be extracted ({error})") from None
         yield _only_folder(folder)
 
 
 def check_expansion(path: Path) -> None:
     """Refuse a zip that claims to hold far more than its own size; other files pass.
 
-    For readers that open the zip themselves and would believe it.
+    For readers that open the zip themselves and trust its sizes.
     """
     if not zipfile.is_zipfile(path):
         return
@@ -61,26 +61,26 @@ def check_expansion(path: Path) -> None:
             total = sum(entry.file_size for entry in archive.infolist())
     except Exception as error:  # as above
         raise CheckpointError(f"{path}: the archive cannot be read ({error})") from None
-    if total > _room(path):
+    if total > _limit(path):
         raise _too_large(path)
 
 
-def _room(path: Path) -> int:
+def _limit(path: Path) -> int:
     return max(_SMALL, _MOST_EXPANSION * path.stat().st_size)
 
 
 def _too_large(path: Path) -> CheckpointError:
-    return CheckpointError(f"{path}: unpacks to far more than its own size; refused")
+    return CheckpointError(f"{path}: expands to far more than its own size; refused")
 
 
-def _unzip(path: Path, folder: Path, room: int) -> None:
+def _unzip(path: Path, folder: Path, limit: int) -> None:
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             if entry.is_dir():
                 continue
             target = _target(path, folder, entry.filename)
             with archive.open(entry) as stream:
-                room -= _copy(path, stream, target, room)
+                limit -= _copy(path, stream, target, limit)
 
 
 class _CheckedEntry(tarfile.TarInfo):
@@ -94,7 +94,7 @@ class _CheckedEntry(tarfile.TarInfo):
         return entry
 
 
-def _untar(path: Path, folder: Path, room: int) -> None:
+def _untar(path: Path, folder: Path, limit: int) -> None:
     with tarfile.open(path, tarinfo=_CheckedEntry) as archive:
         for entry in archive:
             if entry.isdir():
@@ -106,11 +106,11 @@ def _untar(path: Path, folder: Path, room: int) -> None:
                 )
             stream = archive.extractfile(entry)
             assert stream is not None
-            room -= _copy(path, stream, target, room)
-        # The checksum of a compressed tar stands at its end, behind what tarfile reads.
+            limit -= _copy(path, stream, target, limit)
+        # The checksum of a compressed tar is at its end, after what tarfile reads.
         while block := archive.fileobj.read(_BLOCK):
-            room -= len(block)
-            if room < 0:
+            limit -= len(block)
+            if limit < 0:
                 raise _too_large(path)
 
 
@@ -123,11 +123,11 @@ def _target(path: Path, folder: Path, name: str) -> Path:
     return folder.joinpath(*entry.parts)
 
 
-def _copy(path: Path, stream: IO[bytes], target: Path, room: int) -> int:
+def _copy(path: Path, stream: IO[bytes], target: Path, limit: int) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     written = _ENTRY_COST
     with target.open("xb") as out:
-        while written <= room:
+        while written <= limit:
             block = stream.read(_BLOCK)
             if not block:
                 return written
@@ -137,7 +137,7 @@ def _copy(path: Path, stream: IO[bytes], target: Path, room: int) -> int:
 
 
 def _only_folder(folder: Path) -> Path:
-    """Step into a folder that is the archive's only entry."""
+    """The innermost folder, where the archive holds nothing else."""
     entries = list(folder.iterdir())
     while len(entries) == 1 and entries[0].is_dir():
         folder = entries[0]

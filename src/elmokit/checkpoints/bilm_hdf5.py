@@ -78,11 +78,11 @@ def write(checkpoint: Checkpoint, path: Path) -> None:
     The vocabulary goes to ``vocab.txt`` beside them when the model has one.
 
     Raises:
-        CheckpointError: The model, or a word of its vocabulary, has no place in this format.
+        CheckpointError: The model, or a word of its vocabulary, cannot be stored in this format.
     """
     options, datasets = to_bilm(checkpoint.config, checkpoint.weights)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:  # all files are written before the first is moved to its place
+    with ExitStack() as stack:  # all files are written before the first is moved to its path
         if checkpoint.vocabulary is not None:
             words = stack.enter_context(atomic_file(path.parent / "vocab.txt"))
             words.write_bytes(checkpoint.vocabulary.dump())
@@ -136,12 +136,12 @@ def find_vocabulary(folder: Path) -> Path | None:
 
 @contextmanager
 def open_tensors(path: Path) -> Iterator[BilmTensors]:
-    """The datasets of a file; whatever HDF5 trips over becomes a `CheckpointError`."""
+    """The datasets of a file; whatever HDF5 cannot read becomes a `CheckpointError`."""
     import h5py
 
     try:
         size = path.stat().st_size
-        file = h5py.File(path, "r", locking=False)  # read-only places cannot lock
+        file = h5py.File(path, "r", locking=False)  # read-only file systems cannot lock
     except (OSError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable HDF5 file ({error})") from None
     with file:
@@ -161,7 +161,7 @@ def open_tensors(path: Path) -> Iterator[BilmTensors]:
 
 
 def _guarded(path: Path, field: str, action: Callable[[], Result]) -> Result:
-    """Name the file and the field when the HDF5 library gives up inside."""
+    """Name the file and the field when the HDF5 library fails."""
     try:
         return action()
     except CheckpointError:

@@ -59,7 +59,7 @@ def plain_name(name: str) -> str | None:
 
 
 class BilmTensors:
-    """A file's weights under their plain names, read when asked for.
+    """A file's weights under their plain names, read on demand.
 
     Args:
         names: The file's own names, without a leading scope.
@@ -83,7 +83,7 @@ class BilmTensors:
         return len(self._names)
 
     def get(self, name: str, *shape: int | None) -> Tensor:
-        """Read a tensor and hold its shape against what is expected (None: any size)."""
+        """Read a tensor and compare its shape with the expected one (None: any size)."""
         if name not in self._names:
             raise CheckpointError(f"{self.where}: the tensor {name} is missing")
         own_name = self._names[name]
@@ -125,7 +125,7 @@ def from_bilm(
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Translate to the canonical layout.
 
-    Sizes are taken from the tensors; what tensors cannot tell (clips, residual, activation,
+    Sizes are taken from the tensors; what tensors do not tell (clips, residual, activation,
     characters per word) from the options, in the form of bilm-tf's ``options.json``.
     """
     weights: dict[str, Tensor] = {}
@@ -235,7 +235,7 @@ def _read_lstm(
             old, new = f"lstm/{index}/{layer}", f"lstm.{direction}_stack.{layer}"
             kernel = tensors.get(f"{old}/kernel", 2 * width, 4 * cells)
             kernel = kernel.reshape(2 * width, 4, cells)[:, _GATES].permute(1, 2, 0)  # (4, H, 2P)
-            # Contiguous as in every other format, for the same rounding in products.
+            # Contiguous as in every other format, for the same rounding in matmuls.
             kernel = kernel.reshape(4 * cells, 2 * width)
             weights[f"{new}.input_weight"] = kernel[:, :width].contiguous()
             weights[f"{new}.state_weight"] = kernel[:, width:].contiguous()
@@ -288,8 +288,8 @@ def _read_characters(
 def _read_words(tensors: BilmTensors, width: int, weights: dict[str, Tensor]) -> WordConfig:
     if "embedding" not in tensors:
         raise CheckpointError(
-            f"{tensors.where}: neither char_embed nor embedding is there, so nothing says how "
-            "words enter the model"
+            f"{tensors.where}: neither char_embed nor embedding is there, so there is no "
+            "input layer for words"
         )
     table = tensors.get("embedding", None, width)
     weights["encoder.words.embedding"] = table
@@ -301,7 +301,7 @@ def to_bilm(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Translate from the canonical layout to ``options.json`` and HDF5 datasets.
 
-    Softmax and mixes have no place in that format and are left out.
+    The format has no softmax and no mixes; they are left out.
 
     Raises:
         CheckpointError: The model has parts the format cannot hold.
@@ -366,7 +366,7 @@ def _character_options(config: CharacterConfig) -> dict[str, Any]:
         "embedding": {"dim": config.dim},
         "filters": [list(pair) for pair in config.filters],
         "n_highway": config.highways,
-        "n_characters": BYTE_ROWS,  # what inference code asks for, though 261 rows are stored
+        "n_characters": BYTE_ROWS,  # what inference code expects, though 261 rows are stored
         "max_characters_per_token": config.max_characters,
         "activation": config.activation,
     }

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from elmokit.config import ModelConfig
-from elmokit.errors import ConfigError
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.text.inputs import InputBuilder
 from elmokit.text.vocab import Vocabulary
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model as it lies on disk, translated to the canonical layout."""
+    """A model as stored on disk, translated to the canonical layout."""
 
     config: ModelConfig
     weights: Mapping[str, Tensor]
@@ -28,6 +29,17 @@ class Checkpoint:
     """The dictionary of a Unicode alphabet; a symbol's position is its id."""
     card: str | None = None
     """The model card, Markdown."""
+
+    def inputs(self) -> InputBuilder:
+        """How its words become ids.
+
+        Raises:
+            CheckpointError: Its word lists are missing or belong to another model.
+        """
+        try:
+            return InputBuilder(self.config, self.vocabulary, self.symbols)
+        except CheckpointError as error:  # it does not know where the model came from
+            raise CheckpointError(f"{self.source}: {error}") from None
 
     def without_softmax(self) -> Checkpoint:
         """The same model as an encoder only."""

@@ -4,15 +4,15 @@
 |---|---|
 | ``config.json`` | format name and version, and the model's config |
 | ``model.safetensors`` | tensors under their canonical names; a CRC-32 of each in the metadata |
-| ``vocab.txt`` | one word a line, line number = id (when the model has a vocabulary) |
-| ``characters.txt`` | one symbol a line, line number = id (Unicode alphabets) |
+| ``vocab.txt`` | one word per line, line number = id (when the model has a vocabulary) |
+| ``characters.txt`` | one symbol per line, line number = id (Unicode alphabets) |
 | ``README.md`` | the model card |
 
 Version 1 holds float32 alone. Version 2 (``storage="int8"``) holds matrices of 4,096 numbers and
-more as int8 with one scale a row (`elmokit.checkpoints.int8_rows`), the scales under the matrix's
-name with ``.scale`` behind it; everything else stays float32. Version 3 (``storage="compact"``)
-does the same but for the softmax's matrix, which has 4 bits a number
-(`elmokit.checkpoints.int4_rows`). All are float32 once read.
+more as int8 with one scale per row (`elmokit.checkpoints.quantized`), the scales under the matrix's
+name followed by ``.scale``; everything else stays float32. Version 3 (``storage="compact"``)
+does the same except for the softmax's matrix, which has 4 bits per number. All are float32 once
+read.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ import torch
 from torch import Tensor
 
 from elmokit import __version__
-from elmokit.checkpoints import int4_rows, int8_rows
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.quantized import DTYPES, dequantize, quantize
 from elmokit.config import ModelConfig, from_dict, to_dict
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import atomic_folder, read_json, read_tensors, write_tensors
@@ -41,13 +41,7 @@ FORMAT_VERSIONS = {"float32": 1, "int8": 2, "compact": 3}
 """What each kind of storage is written as, so that older readers refuse what they cannot read."""
 
 Storage = Literal["float32", "int8", "compact"]
-"""How numbers lie in the file."""
-SMALLEST_MATRIX = 4096
-"""Matrices with fewer numbers stay float32: they take little space."""
-SCALE = ".scale"
-SOFTMAX_MATRIX = "softmax.weight"
-CODES = (torch.int8, torch.uint8)
-"""Types of packed matrices: eight bits a number, and four."""
+"""How numbers are stored in the file."""
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -58,7 +52,7 @@ FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE, SYMBOLS_FILE, CARD_FILE)
 
 
 def is_native(folder: Path) -> bool:
-    """Whether the folder's config.json says it is ours."""
+    """Whether the folder's config.json says it is elmokit's."""
     path = folder / CONFIG_FILE
     return path.is_file() and read_json(path).get("format") == FORMAT
 
@@ -78,11 +72,11 @@ def read(folder: Path) -> Checkpoint:
         config = from_dict(ModelConfig, data.get("config", {}), "config")
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    packed = version != FORMAT_VERSIONS["float32"]
-    dtypes = (torch.float32, *CODES) if packed else (torch.float32,)
+    quantized = version != FORMAT_VERSIONS["float32"]
+    dtypes = (torch.float32, *DTYPES) if quantized else (torch.float32,)
     weights: Mapping[str, Tensor] = read_tensors(folder / WEIGHTS_FILE, dtypes=dtypes).tensors
-    if packed:
-        weights = _unpack(folder / WEIGHTS_FILE, weights, config.lstm.width)
+    if quantized:
+        weights = dequantize(folder / WEIGHTS_FILE, weights, config.lstm.width)
     check_sizes(path, config, sum(tensor.numel() for tensor in weights.values()))
     vocabulary: Vocabulary | None = None
     if (folder / VOCABULARY_FILE).is_file():
@@ -103,7 +97,7 @@ def read(folder: Path) -> Checkpoint:
 
 
 def write(checkpoint: Checkpoint, folder: Path, storage: Storage = "float32") -> None:
-    """Write a model folder; an older one at that place is replaced when the new one is whole.
+    """Write a model folder; an older one at that path is replaced when the new one is complete.
 
     Files beside the older model that are no part of it stay.
 
@@ -111,12 +105,12 @@ def write(checkpoint: Checkpoint, folder: Path, storage: Storage = "float32") ->
         checkpoint: The model.
         folder: Where to.
         storage: ``"float32"`` keeps every number as it is; ``"int8"`` takes a quarter of the
-            space and rounds each row of the larger matrices to 255 steps; ``"compact"`` rounds
-            the softmax's to 15 steps.
+            space and rounds each row of the larger matrices to 255 levels; ``"compact"`` rounds
+            the softmax's to 15 levels.
 
     Raises:
         ConfigError: There is no such storage.
-        CheckpointError: The folder exists and is something else than a model of ours.
+        CheckpointError: The folder exists and is something else than an elmokit model.
     """
     if storage not in get_args(Storage):
         raise ConfigError(f"storage={storage!r}: use {' or '.join(map(repr, get_args(Storage)))}")
@@ -136,8 +130,8 @@ def _check_ours(folder: Path) -> None:
 def update(checkpoint: Checkpoint, folder: Path) -> None:
     """Put a model into a folder that holds other things too.
 
-    Files are replaced one after another, each by a whole one, ``config.json`` last: a model of
-    the same shape that lies there stays readable throughout, and a new one is there when whole.
+    Files are replaced one after another, each atomically, ``config.json`` last: a model of the
+    same shape that is there stays readable throughout, and a new one appears when complete.
     """
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f".{secrets.token_hex(4)}.part"
@@ -161,7 +155,7 @@ def _write_files(checkpoint: Checkpoint, folder: Path, storage: Storage) -> None
     (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
     tensors = checkpoint.weights
     if storage != "float32":
-        tensors = _pack(tensors, storage)
+        tensors = quantize(tensors, int4_softmax=storage == "compact")
     write_tensors(folder / WEIGHTS_FILE, tensors)
     if checkpoint.vocabulary is not None:
         _write_lines(folder / VOCABULARY_FILE, checkpoint.vocabulary.words)
@@ -174,14 +168,14 @@ def _write_files(checkpoint: Checkpoint, folder: Path, storage: Storage) -> None
 def _write_lines(path: Path, words: Sequence[str]) -> None:
     for word in words:
         if "\n" in word:
-            raise CheckpointError(f"{path.name} holds one word a line and cannot hold {word!r}")
+            raise CheckpointError(f"{path.name} holds one word per line and cannot hold {word!r}")
     path.write_bytes("".join(f"{word}\n" for word in words).encode("utf-8"))
 
 
 def check_sizes(path: Path, config: ModelConfig, stored: int) -> None:
-    """Complain about a size or a number of parts that is more than the numbers stored.
+    """Refuse a size or a number of parts that is more than the numbers stored.
 
-    Exact shapes are compared later, but against a model that must first be laid out.
+    Exact shapes are compared later, but against a model that must be allocated first.
     """
     sizes = {f"lstm.{name}": getattr(config.lstm, name) for name in ("layers", "cells", "width")}
     if config.characters is not None:
@@ -198,7 +192,7 @@ def check_sizes(path: Path, config: ModelConfig, stored: int) -> None:
     for name, size in sizes.items():
         if size > stored:
             raise CheckpointError(
-                f"{path}: config.{name} asks for {size}, but {WEIGHTS_FILE} holds {stored} numbers"
+                f"{path}: config.{name} is {size}, but {WEIGHTS_FILE} holds {stored} numbers"
             )
 
 
@@ -207,48 +201,3 @@ def _read_lines(path: Path) -> list[str]:
         return split_lines(path.read_bytes(), str(path))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _pack(tensors: Mapping[str, Tensor], storage: Storage) -> dict[str, Tensor]:
-    """Larger matrices as codes and scales, the rest as it is."""
-    packed: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if tensor.dim() < 2 or tensor.numel() < SMALLEST_MATRIX:
-            packed[name] = tensor
-            continue
-        four_bits = storage == "compact" and name == SOFTMAX_MATRIX
-        pack = int4_rows.pack if four_bits else int8_rows.pack
-        try:
-            packed[name], packed[name + SCALE] = pack(tensor)
-        except ValueError as error:
-            raise CheckpointError(
-                f"the tensor {name} cannot be stored as {storage}: {error}"
-            ) from None
-    return packed
-
-
-def _unpack(path: Path, stored: Mapping[str, Tensor], width: int) -> Mapping[str, Tensor]:
-    """What `_pack` made of a model, as a model again; `width` is that of the softmax."""
-    scales = {name + SCALE for name, tensor in stored.items() if tensor.dtype in CODES}
-    weights: dict[str, Tensor] = {}
-    for name, tensor in stored.items():
-        if name in scales:
-            continue
-        if tensor.dtype not in CODES:
-            weights[name] = tensor
-            continue
-        scale = stored.get(name + SCALE)
-        if (
-            scale is None
-            or scale.dtype != torch.float32
-            or scale.dim() != 1
-            or scale.shape != tensor.shape[:1]
-        ):
-            raise CheckpointError(f"{path}: the tensor {name} needs one {name}{SCALE} a row")
-        if tensor.dtype == torch.int8:
-            weights[name] = int8_rows.unpack(tensor, scale)
-        elif tensor.dim() == 2:
-            weights[name] = int4_rows.unpack(tensor, scale, width)
-        else:
-            raise CheckpointError(f"{path}: the tensor {name} is no matrix of four-bit numbers")
-    return weights

@@ -1,6 +1,6 @@
-"""A small builder of ONNX graphs: nodes and constants get their names by themselves.
+"""A small builder of ONNX graphs: nodes and constants are named automatically.
 
-No torch here: what runs the files reads the constants below too.
+No torch here: `elmokit.integrations.onnx`, which runs the files, reads the constants below.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ METADATA_PREFIX = "elmokit."
 """Our entries in a file's metadata begin with this."""
 
 Dims = Sequence[int | str]
-"""A shape; a name stands for a size that is known at run time only."""
+"""A shape; a name is a size that is known at run time only."""
 
 # Rows are multiplied as unsigned 7-bit numbers: two products of 127 · 127 fit the 16 bits in which
 # CPUs without VNNI add them, so no machine rounds where another does not.
@@ -46,11 +46,11 @@ def import_onnx() -> Any:
 
 
 class GraphBuilder:
-    """Collects the nodes of a graph; a value is known by its name.
+    """Collects the nodes of a graph; a value is identified by its name.
 
     Args:
         name: Name of the graph, and the start of all names in it.
-        int8: Multiply with 8-bit matrices; see `product`.
+        int8: Multiply with 8-bit matrices; see `matmul`.
         parent: The graph in whose node this one runs. It holds the constants of both.
     """
 
@@ -86,18 +86,18 @@ class GraphBuilder:
         return self.add_many(op, 1, *inputs, **attributes)[0]
 
     def add_many(self, op: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
-        """A node with so many outputs."""
+        """A node with `count` outputs."""
         number = len(self._nodes)
         outputs = [f"{self.name}.{op}{number}.{i}" for i in range(count)]
         self._nodes.append(self._onnx.helper.make_node(op, list(inputs), outputs, **attributes))
         return outputs
 
-    def product(self, x: str, matrix: NDArray[np.float32]) -> str:
+    def matmul(self, x: str, matrix: NDArray[np.float32]) -> str:
         """(..., n) times a fixed (n, m).
 
-        With `int8` each column of the matrix is kept as 8-bit numbers with a scale, and each row
-        of x is brought to 7 bits with a scale of its own when it comes: rows do not influence
-        each other, so a sentence does not depend on its batch.
+        With `int8` each column of the matrix is stored as 8-bit numbers with a scale, and each row
+        of x is quantized to 7 bits at run time with a scale of its own: rows are independent, so
+        a sentence does not depend on its batch.
         """
         if not self.int8:
             return self.add("MatMul", x, self.constant(matrix))

@@ -1,4 +1,4 @@
-"""Which format is this? Decided by what a file or folder holds, never by its name."""
+"""Reading a model from any source; formats are detected by content, never by name."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from pathlib import Path
 from elmokit.checkpoints import (
     allennlp_archive,
     bilm_hdf5,
-    hub,
     many_langs,
     native,
     tf_checkpoint,
     transformers_folder,
 )
-from elmokit.checkpoints.archives import unpacked
+from elmokit.checkpoints.archives import extracted
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.tf_bundle import latest_prefix
+from elmokit.checkpoints.tf_checkpoint import latest_prefix
 from elmokit.errors import CheckpointError
-from elmokit.text.inputs import InputBuilder
 
 EMBEDDED = Path(__file__).parent.parent / "models"
 """The models inside the package, a native folder each."""
 
 DEFAULT_MODEL = "small-en"
 
+HUB_PREFIX = "hf:"
+"""``hf:owner/name`` or ``hf:owner/name@revision``: a repository on the Hugging Face hub."""
+
 _USUAL_NAMES = ("weights.hdf5", "model.hdf5")
-_PACKED = (b"PK", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # zip, gzip, bzip2, xz
+_COMPRESSED = (b"PK", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # zip, gzip, bzip2, xz
 
 
 @dataclass(frozen=True)
 class Extras:
-    """Files a user names because they do not lie where they usually do."""
+    """Files a user names because they are not where they usually are."""
 
     options: Path | None = None
     vocabulary: Path | None = None
@@ -46,7 +47,7 @@ class FolderLayout:
     """A kind of model folder: how it is recognised and read."""
 
     name: str
-    sign: str
+    evidence: str
     """What must be in the folder, in words."""
     matches: Callable[[Path], bool]
     read: Callable[[Path, Extras], Checkpoint]
@@ -138,7 +139,7 @@ FOLDER_LAYOUTS = (
 
 
 def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
-    """Read a model from wherever it is, and check that its word lists belong to it.
+    """Read a model from wherever it is.
 
     Args:
         source: None for the default model; else the name of an embedded model, a folder, a
@@ -148,17 +149,10 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
     Raises:
         CheckpointError: Nothing is there, it is of no known kind, or it is damaged.
     """
-    checkpoint = _read_anything(DEFAULT_MODEL if source is None else source, extras)
-    try:
-        InputBuilder(checkpoint.config, checkpoint.vocabulary, checkpoint.symbols)
-    except CheckpointError as error:  # it does not know where the model came from
-        raise CheckpointError(f"{checkpoint.source}: {error}") from None
-    return checkpoint
-
-
-def _read_anything(source: str | Path, extras: Extras) -> Checkpoint:
-    if isinstance(source, str) and source.startswith(hub.PREFIX):
-        return replace(_read_path(hub.download(source), extras), source=source)
+    if source is None:
+        source = DEFAULT_MODEL
+    if isinstance(source, str) and source.startswith(HUB_PREFIX):
+        return replace(_read_path(_download(source), extras), source=source)
     path = Path(os.path.expanduser(source))
     if os.path.exists(path):
         checkpoint = _read_path(path, extras)
@@ -178,6 +172,25 @@ def embedded_models() -> list[str]:
     return sorted(path.parent.name for path in EMBEDDED.glob("*/config.json"))
 
 
+def _download(source: str) -> Path:
+    """Fetch a repository to the hub's cache and return its folder.
+
+    This is the only code that uses the network, and only because it was asked to. What is in the
+    cache already is used when the hub cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+
+    name, _, revision = source.removeprefix(HUB_PREFIX).partition("@")
+    try:
+        return Path(snapshot_download(name, revision=revision or None))
+    except Exception as error:  # its own kinds, and those of whichever HTTP library it uses
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise CheckpointError(
+            f"{source}: cannot be fetched from the Hugging Face hub ({reason}). Check the name "
+            "and the network; for a private model log in with huggingface-cli"
+        ) from None
+
+
 def _read_path(path: Path, extras: Extras) -> Checkpoint:
     return _read_folder(path, extras) if path.is_dir() else _read_file(path, extras)
 
@@ -186,7 +199,7 @@ def _read_folder(folder: Path, extras: Extras) -> Checkpoint:
     for layout in FOLDER_LAYOUTS:
         if layout.matches(folder):
             return layout.read(folder, extras)
-    looked_for = "\n".join(f"  {layout.name}: {layout.sign}" for layout in FOLDER_LAYOUTS)
+    looked_for = "\n".join(f"  {layout.name}: {layout.evidence}" for layout in FOLDER_LAYOUTS)
     raise CheckpointError(f"{folder}: no model found in this folder. Looked for:\n{looked_for}")
 
 
@@ -203,10 +216,10 @@ def _read_file(path: Path, extras: Extras) -> Checkpoint:
     if _is_torch_file(path):
         return allennlp_archive.read(path, options=extras.options)
     if _is_archive(path):
-        with unpacked(path) as folder:
+        with extracted(path) as folder:
             try:
                 return _read_folder(folder, extras)
-            except CheckpointError as error:  # the user knows the archive, not our folder
+            except CheckpointError as error:  # the user knows the archive, not the temporary folder
                 raise CheckpointError(str(error).replace(str(folder), str(path))) from None
     if path.suffix.lower() == ".onnx":
         raise CheckpointError(
@@ -215,13 +228,13 @@ def _read_file(path: Path, extras: Extras) -> Checkpoint:
         )
     raise CheckpointError(
         f"{path}: neither HDF5, nor a zip or tar archive, nor a TensorFlow index, nor a file of "
-        "torch tensors (is it cut short, or a download page saved under that name?)"
+        "torch tensors (is it truncated, or a download page saved under that name?)"
     )
 
 
 def _is_archive(path: Path) -> bool:
-    if zipfile.is_zipfile(path) or any(_starts(path, start) for start in _PACKED):
-        return True  # whether it is whole is found out while unpacking
+    if zipfile.is_zipfile(path) or any(_starts(path, start) for start in _COMPRESSED):
+        return True  # whether it is complete is found out while extracting
     try:
         return tarfile.is_tarfile(path)
     except Exception:  # damaged archives raise nearly every built-in kind

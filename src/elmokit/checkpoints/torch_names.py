@@ -1,7 +1,7 @@
 """Parts that AllenNLP and ELMoForManyLangs name alike, to the canonical layout.
 
 Pure functions on tensors. Both store the LSTM in PyTorch's gate order with the forget bias
-already added, and highways whose gate multiplies the input, so its sign is turned.
+already added, and highways whose gate multiplies the input, so its sign is flipped.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     try:
         size = path.stat().st_size
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old storages are deprecated, which is our business
+            warnings.simplefilter("ignore")  # about old storages, which users cannot change
             data = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged pickles raise nearly every built-in kind
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(
-            f"{path}: not a file of tensors, or damaged, or it asks to run code ({reason})"
+            f"{path}: not a file of tensors, or damaged, or it would run code ({reason})"
         ) from None
     if not isinstance(data, Mapping):
         raise CheckpointError(f"{path}: expected a table of tensors, found {type(data).__name__}")
@@ -70,7 +70,7 @@ def get(tensors: Tensors, name: str, where: str, dims: int) -> Tensor:
 
 
 def count(tensors: Tensors, pattern: str) -> int:
-    """How many parts there are, by the highest number in place of ``{}`` in a name's beginning.
+    """How many parts there are, by the highest number in place of ``{}`` at the start of a name.
 
     One tensor makes a part, so that a file in which its other tensors are missing is not taken
     for a smaller model.
@@ -129,7 +129,7 @@ def read_filters(
 
 
 def read_highways(tensors: Tensors, pattern: str, where: str) -> tuple[int, dict[str, Tensor]]:
-    """The highways named by `pattern`, the gate's sign turned."""
+    """The highways named by `pattern`, the gate's sign flipped."""
     weights: dict[str, Tensor] = {}
     number = count(tensors, pattern)
     for k in range(number):

@@ -1,9 +1,9 @@
-"""Folders that `elmokit.integrations.hf` wrote for Hugging Face's `transformers`, read without it.
+"""Folders that `elmokit.integrations.hf` writes for Hugging Face's `transformers`.
 
 | file | holds |
 |---|---|
 | ``config.json`` | ``"model_type": "elmokit"``; the biLM's own config as ``bilm`` |
-| ``model.safetensors`` | its tensors behind ``bilm.``, or behind ``elmo.bilm.`` beside a head |
+| ``model.safetensors`` | its tensors with the prefix ``bilm.``, or ``elmo.bilm.`` beside a head |
 | ``vocab.txt``, ``characters.txt`` | word and symbol lists, if the model has them |
 """
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from elmokit.corpus.prepare import CorpusConfig, CorpusSummary, prepare_corpus
     from elmokit.corpus.shards import TokenCorpus
     from elmokit.corpus.stats import CorpusStats, corpus_stats, plot_corpus
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
     "CleaningConfig",
@@ -35,5 +37,3 @@ __all__ = [
     "prepare_corpus",
     "read_stop_words",
 ]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)

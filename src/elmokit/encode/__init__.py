@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from elmokit.encode.loading import load
     from elmokit.encode.similarity import Comparison, Use, compare, cosine, nearest_uses
     from elmokit.encode.writers import VectorWriter, open_writer
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
     "Comparison",
@@ -49,5 +51,3 @@ __all__ = [
     "open_writer",
     "write_vectors",
 ]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)

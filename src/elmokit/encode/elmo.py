@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from elmokit.checkpoints import bilm_hdf5, exports, native
+from elmokit.checkpoints import bilm_hdf5, native
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.exports import Format
+from elmokit.checkpoints.export import Format, export_model
 from elmokit.checkpoints.native import Storage
 from elmokit.config import ModelConfig
 from elmokit.encode.batch_run import BatchRun
@@ -30,7 +30,6 @@ from elmokit.model.lstm import LayerState
 from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.batching import WINDOW_BATCHES, run_in_batches
-from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer, is_tokens
 
 Sentence = str | Sequence[str]
@@ -71,6 +70,7 @@ class Elmo:
             config = replace(config, text=replace(config.text, tokenizer=tokenizer))
             checkpoint = replace(checkpoint, config=config)
         device = check_device(device, precision)
+        self._inputs = checkpoint.inputs()
         softmax, vocabulary = config.softmax, checkpoint.vocabulary
         if softmax is not None and vocabulary is not None and len(vocabulary) != softmax.words:
             raise CheckpointError(
@@ -80,7 +80,6 @@ class Elmo:
         self.config: ModelConfig = config
         self.vocabulary = vocabulary
         self._checkpoint = checkpoint
-        self._inputs = InputBuilder(config, vocabulary, checkpoint.symbols)
         self.bilm = build(config, checkpoint.weights, checkpoint.source).to(device)
         self.bilm.set_precision(precision)
         self._first = TokenEmbedder(self.bilm, checkpoint, self._inputs, cache_words)
@@ -322,8 +321,8 @@ class Elmo:
     def export(
         self, path: str | Path, format: Format | None = None, *, storage: Storage = "float32"
     ) -> None:
-        """Write the model for other tools: HDF5 or ONNX; see `elmokit.checkpoints.exports`."""
-        exports.write(self.checkpoint(), Path(path), format, storage)
+        """Write the model for other tools: HDF5 or ONNX; see `elmokit.checkpoints.export`."""
+        export_model(self.checkpoint(), Path(path), format, storage)
 
     def checkpoint(self) -> Checkpoint:
         """The model with its present weights, ready to be written."""

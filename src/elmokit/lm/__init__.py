@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from elmokit.lm.rescoring import read_nbest, rescore
     from elmokit.lm.scoring import Score, score, score_stream
     from elmokit.lm.substitutes import Substitute, guesses, substitutes
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
     "Perplexity",
@@ -40,5 +42,3 @@ __all__ = [
     "score_stream",
     "substitutes",
 ]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)

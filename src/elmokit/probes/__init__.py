@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from elmokit.probes.similarity import similarity
     from elmokit.probes.sources import LayerVectors, random_weights
     from elmokit.probes.wsd import wsd
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
     "LayerVectors",
@@ -61,5 +63,3 @@ __all__ = [
     "similarity",
     "wsd",
 ]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)

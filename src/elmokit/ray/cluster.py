@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elmokit.checkpoints.hub import PREFIX
+from elmokit.checkpoints.sources import HUB_PREFIX
 from elmokit.errors import ConfigError, MissingExtraError
 
 QUIET: dict[str, Any] = {
@@ -90,7 +90,7 @@ def wants_gpu(device: str) -> bool:
 
 def everywhere(model: str | None) -> str | None:
     """A model's name for processes with working folders of their own."""
-    if model is None or model.startswith(PREFIX):
+    if model is None or model.startswith(HUB_PREFIX):
         return model
     path = Path(model).expanduser()
     is_here = path.exists() or os.path.isfile(f"{path}.index")

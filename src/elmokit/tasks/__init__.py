@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from elmokit.tasks.heads import get_task
     from elmokit.tasks.predictor import Predictor
     from elmokit.tasks.readers import read_examples, write_examples
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = ["Predictor", "compare", "fit", "get_task", "load", "read_examples", "write_examples"]
 
@@ -37,6 +39,3 @@ def load(folder: Any, **options: Any) -> Predictor:
     from elmokit.tasks.predictor import Predictor
 
     return Predictor.load(folder, **options)
-
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)

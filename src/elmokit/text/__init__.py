@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from elmokit.text.sentences import sentence_spans, split_sentences
     from elmokit.text.tokens import Tokenizer, get_tokenizer
     from elmokit.text.vocab import Vocabulary, read_vocabulary
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
     "ByteAlphabet",
@@ -43,5 +45,3 @@ __all__ = [
     "sentence_spans",
     "split_sentences",
 ]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -14,10 +14,10 @@ _HOMES = {
 if TYPE_CHECKING:
     from elmokit.word_vectors.averages import average_words
     from elmokit.word_vectors.table import WordVectors
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
     "WordVectors",
     "average_words",
 ]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)

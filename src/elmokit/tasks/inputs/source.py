@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elmokit.checkpoints import hub, native
+from elmokit.checkpoints import native
 from elmokit.checkpoints.fingerprint import fingerprint
-from elmokit.checkpoints.sources import embedded_models
+from elmokit.checkpoints.sources import HUB_PREFIX, embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.embedding import flat_layers
 from elmokit.encode.loading import load
@@ -216,7 +216,7 @@ class ElmoLayers(LayerModel):
     @property
     def is_stored(self) -> bool:
         """Whether its name is an embedded model's, or the path that holds it as it is."""
-        elsewhere = self.name in embedded_models() or self.name.startswith(hub.PREFIX)
+        elsewhere = self.name in embedded_models() or self.name.startswith(HUB_PREFIX)
         if self._trained or not (elsewhere or _on_disk(self.name)):
             return False
         # Token vectors from a file are given again whenever the predictor is loaded.

@@ -1,32 +1,37 @@
-"""A model as one ONNX file: distinct words and places in, all layers out.
+"""A model for other tools: HDF5 for bilm-tf and AllenNLP, ONNX for onnxruntime.
+
+The ONNX file reads distinct words and their indices, and gives all layers:
 
 | input | shape | meaning |
 |---|---|---|
 | ``characters`` | (words, columns) int64 | character ids of each distinct word |
 | ``words`` | (words,) int64 | their rows in the word table (models that read words) |
-| ``tokens`` | (batch, length) int64 | which of these words stands where; anything in the padding |
+| ``tokens`` | (batch, length) int64 | the index of each token's word; anything in the padding |
 | ``lengths`` | (batch,) int64 | tokens of each sentence |
 
 The output ``layers`` is (L + 1, batch, length, 2P), zeros in the padding. The sentence markers are
 added and removed inside. Each LSTM is a Scan, so the file has no fixed batch or length, and the
 backward direction reverses each sentence by its own length: padding comes last both ways and
-nothing that counts is computed from it.
+no output depends on it.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from elmokit import __version__
+from elmokit.checkpoints import bilm_hdf5
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.native import Storage
 from elmokit.checkpoints.onnx_graph import (
     FORMAT_VERSION,
     IR_VERSION,
@@ -36,17 +41,49 @@ from elmokit.checkpoints.onnx_graph import (
     import_onnx,
 )
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, to_dict
+from elmokit.errors import ConfigError
 from elmokit.files import atomic_file, final_path, temporary_beside
 from elmokit.model.bilm import build
-from elmokit.text.inputs import InputBuilder
+
+Format = Literal["hdf5", "onnx"]
 
 LARGEST_FILE = 2_000_000_000
-"""Bytes of weights in one file; protobuf ends at 2 GiB. Larger ones lie beside it."""
+"""Bytes of weights in one file; protobuf ends at 2 GiB. Larger ones go to a second file."""
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
 
-def write(checkpoint: Checkpoint, path: Path, *, int8: bool = False) -> None:
+def export_model(
+    checkpoint: Checkpoint, path: Path, format: Format | None, storage: Storage
+) -> None:
+    """Write a model for other tools.
+
+    Args:
+        checkpoint: The model.
+        path: The file.
+        format: ``"hdf5"``: weights with ``options.json`` beside them; softmax and mixes are
+            left out. ``"onnx"``: a graph, characters in and all layers out; no softmax. When left
+            out, the path's suffix decides: ``.onnx``, else HDF5.
+        storage: ``"int8"`` makes an ONNX file a quarter as large, faster and less exact.
+
+    Raises:
+        ConfigError: There is no such format, or int8 was requested for HDF5.
+    """
+    if format is None:
+        format = "onnx" if path.suffix.lower() == ".onnx" else "hdf5"
+    if format not in typing.get_args(Format):
+        raise ConfigError(f"format={format!r}: use 'hdf5' or 'onnx'")
+    if storage not in ("float32", "int8"):
+        raise ConfigError(f"storage={storage!r}: use 'float32' or 'int8'")
+    if format == "onnx":
+        write_onnx(checkpoint, path, int8=storage == "int8")
+    elif storage != "float32":
+        raise ConfigError(f"storage={storage!r}: HDF5 files hold float32; export to .onnx")
+    else:
+        bilm_hdf5.write(checkpoint, path)
+
+
+def write_onnx(checkpoint: Checkpoint, path: Path, *, int8: bool = False) -> None:
     """Write a model as ONNX.
 
     Args:
@@ -76,19 +113,19 @@ def write(checkpoint: Checkpoint, path: Path, *, int8: bool = False) -> None:
 
 
 def _write_two(onnx: Any, model: Any, path: Path) -> None:
-    """The graph, and the weights in a file beside it, which the graph knows by name."""
-    place = final_path(path)
-    folder = temporary_beside(place)
+    """The graph, and the weights in a file beside it, which the graph refers to by name."""
+    target = final_path(path)
+    folder = temporary_beside(target)
     folder.mkdir()
     try:
         onnx.save_model(
             model,
-            folder / place.name,
+            folder / target.name,
             save_as_external_data=True,
-            location=f"{place.name}.data",
+            location=f"{target.name}.data",
         )
-        for name in (f"{place.name}.data", place.name):
-            (folder / name).replace(place.with_name(name))
+        for name in (f"{target.name}.data", target.name):
+            (folder / name).replace(target.with_name(name))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -137,7 +174,7 @@ def make_graph(checkpoint: Checkpoint, *, int8: bool) -> Any:
 def _marker_vectors(checkpoint: Checkpoint) -> NDArray[np.float32]:
     """Token vectors of the two sentence markers, which never change: (2, P)."""
     config = checkpoint.config
-    inputs = InputBuilder(config, checkpoint.vocabulary, checkpoint.symbols)
+    inputs = checkpoint.inputs()
     model = build(config, checkpoint.weights, checkpoint.source)
     vectors: torch.Tensor = model.encoder(inputs([config.text.begin, config.text.end]))
     return vectors.numpy()
@@ -153,7 +190,7 @@ def _token_encoder(graph: GraphBuilder, config: ModelConfig, weights: Arrays) ->
         parts.append(_character_cnn(graph, config.characters, weights))  # (W, F)
     x = graph.add("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     if config.input_projection:
-        x = graph.product(x, weights["encoder.projection.weight"].T)
+        x = graph.matmul(x, weights["encoder.projection.weight"].T)
         x = graph.add("Add", x, graph.constant(weights["encoder.projection.bias"]))
     return x  # (W, P)
 
@@ -171,7 +208,7 @@ def _character_cnn(graph: GraphBuilder, config: CharacterConfig, weights: Arrays
     x = graph.add("Concat", *maxima, axis=1)  # (W, F)
     x = graph.add({"relu": "Relu", "tanh": "Tanh"}[config.activation], x)
     for k in range(config.highways):
-        both = graph.product(x, weights[f"{root}.highways.{k}.weight"].T)
+        both = graph.matmul(x, weights[f"{root}.highways.{k}.weight"].T)
         both = graph.add("Add", both, graph.constant(weights[f"{root}.highways.{k}.bias"]))
         transformed, gate = graph.add_many(
             "Split", 2, both, graph.constant([config.width] * 2, "int64"), axis=1
@@ -184,18 +221,19 @@ def _character_cnn(graph: GraphBuilder, config: CharacterConfig, weights: Arrays
 def _with_markers(
     graph: GraphBuilder, vectors: str, markers: NDArray[np.float32], tokens: str, lengths: str
 ) -> str:
-    """Every sentence between its markers, step by step: (T, B, P).
+    """Every sentence between its markers, time first: (T, B, P).
 
     The markers become words 0 and 1 of the table; the padding is the begin marker.
     """
     table = graph.add("Concat", graph.constant(markers), vectors, axis=0)  # (2 + W, P)
     ids = graph.add("Add", tokens, graph.constant(2, "int64"))
     ids = graph.add("Pad", ids, graph.constant([0, 1, 0, 1], "int64"))  # (B, T)
-    places = _range(graph, graph.add("Gather", graph.add("Shape", ids), _index(graph, 1)))  # (T,)
+    length = graph.add("Gather", graph.add("Shape", ids), _index(graph, 1))
+    positions = _range(graph, length)  # (T,)
     end = graph.add("Add", _column(graph, lengths), graph.constant(1, "int64"))  # (B, 1)
     begin = graph.constant(0, "int64")
-    ids = graph.add("Where", graph.add("Less", places, end), ids, begin)
-    ids = graph.add("Where", graph.add("Equal", places, end), graph.constant(1, "int64"), ids)
+    ids = graph.add("Where", graph.add("Less", positions, end), ids, begin)
+    ids = graph.add("Where", graph.add("Equal", positions, end), graph.constant(1, "int64"), ids)
     return graph.add("Gather", table, graph.add("Transpose", ids, perm=[1, 0]))
 
 
@@ -206,12 +244,12 @@ def _lstm_layer(
     root = f"lstm.{direction}_stack.{number}"
     bias = weights[f"{root}.bias"].copy()
     bias[config.cells : 2 * config.cells] += config.forget_bias
-    # What enters the gates is one product for all steps; what returns is one a step.
-    from_inputs = graph.product(x, _gates(weights[f"{root}.input_weight"]).T)
+    # The inputs' share of the gates is one matmul for all steps; the recurrence is one per step.
+    from_inputs = graph.matmul(x, _gates(weights[f"{root}.input_weight"]).T)
     from_inputs = graph.add("Add", from_inputs, graph.constant(_gates(bias)))  # (T, B, 4H)
     body = _lstm_step(graph, config, weights, root)
     rows = graph.add("Slice", graph.add("Shape", x), *(_index(graph, i, 1) for i in (1, 2)))
-    blank = [
+    initial = [
         graph.add(
             "Expand",
             graph.constant(0.0),
@@ -219,7 +257,7 @@ def _lstm_layer(
         )
         for size in (config.cells, config.width)
     ]
-    *_, y = graph.add_many("Scan", 3, *blank, from_inputs, body=body, num_scan_inputs=1)
+    *_, y = graph.add_many("Scan", 3, *initial, from_inputs, body=body, num_scan_inputs=1)
     return graph.add("Add", y, x) if config.residual and number else y
 
 
@@ -228,23 +266,23 @@ def _lstm_step(graph: GraphBuilder, config: LstmConfig, weights: Arrays, root: s
     cells = step.input(f"{root}.cells", "float32", ("batch", config.cells))
     output = step.input(f"{root}.output", "float32", ("batch", config.width))
     from_inputs = step.input(f"{root}.gates", "float32", ("batch", 4 * config.cells))
-    gates = step.product(output, _gates(weights[f"{root}.state_weight"]).T)
+    gates = step.matmul(output, _gates(weights[f"{root}.state_weight"]).T)
     gates = step.add("Add", gates, from_inputs)  # (B, 4H)
     split = step.constant([3 * config.cells, config.cells], "int64")
-    open_gates, candidate = step.add_many("Split", 2, gates, split, axis=1)
+    sigmoid_gates, g = step.add_many("Split", 2, gates, split, axis=1)
     thirds = step.constant([config.cells] * 3, "int64")
-    take_in, keep, give_out = step.add_many(
-        "Split", 3, step.add("Sigmoid", open_gates), thirds, axis=1
+    i, f, o = step.add_many(
+        "Split", 3, step.add("Sigmoid", sigmoid_gates), thirds, axis=1
     )  # 3 x (B, H)
     cells = step.add(
         "Add",
-        step.add("Mul", keep, cells),
-        step.add("Mul", take_in, step.add("Tanh", candidate)),
+        step.add("Mul", f, cells),
+        step.add("Mul", i, step.add("Tanh", g)),
     )
     cells = _clip(step, cells, config.cell_clip)
-    output = step.add("Mul", give_out, step.add("Tanh", cells))  # (B, H)
+    output = step.add("Mul", o, step.add("Tanh", cells))  # (B, H)
     if config.projection:
-        output = step.product(output, weights[f"{root}.projection"].T)  # (B, P)
+        output = step.matmul(output, weights[f"{root}.projection"].T)  # (B, P)
         output = _clip(step, output, config.projection_clip)
     step.output(cells, f"{root}.next_cells", "float32", ("batch", config.cells))
     step.output(output, f"{root}.next_output", "float32", ("batch", config.width))
@@ -253,9 +291,9 @@ def _lstm_step(graph: GraphBuilder, config: LstmConfig, weights: Arrays, root: s
 
 
 def _gates(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Input, forget, candidate, output to input, forget, output, candidate: sigmoids together."""
-    take_in, keep, candidate, give_out = np.split(rows, 4)
-    return np.concatenate([take_in, keep, give_out, candidate])
+    """Reorder i, f, g, o to i, f, o, g: the gates with a sigmoid are adjacent."""
+    i, f, g, o = np.split(rows, 4)
+    return np.concatenate([i, f, o, g])
 
 
 def _clip(graph: GraphBuilder, x: str, bound: float | None) -> str:
@@ -265,12 +303,12 @@ def _clip(graph: GraphBuilder, x: str, bound: float | None) -> str:
 
 
 def _reverse(graph: GraphBuilder, x: str, steps: str) -> str:
-    """Each sentence the other way round; its padding stays behind it."""
+    """Each sentence reversed; its padding stays at the end."""
     return graph.add("ReverseSequence", x, steps, time_axis=0, batch_axis=1)
 
 
 def _stack_layers(graph: GraphBuilder, shown: list[list[str]], lengths: str) -> str:
-    """Directions side by side, layers one over the other, markers off, padding zero."""
+    """Concatenate directions, stack layers, remove the markers, set the padding to zero."""
     inner = [_index(graph, 1, 1), _index(graph, -1, 1), _index(graph, 0, 1)]
     stacked = []
     for halves in shown:
@@ -279,8 +317,8 @@ def _stack_layers(graph: GraphBuilder, shown: list[list[str]], lengths: str) -> 
         whole = graph.add("Transpose", whole, perm=[1, 0, 2])  # (B, T, D)
         stacked.append(graph.add("Unsqueeze", whole, _index(graph, 0, 1)))
     layers = graph.add("Concat", *stacked, axis=0)  # (L + 1, B, T, D)
-    places = _range(graph, graph.add("Gather", graph.add("Shape", layers), _index(graph, 2)))
-    real = graph.add("Less", places, _column(graph, lengths))  # (B, T)
+    positions = _range(graph, graph.add("Gather", graph.add("Shape", layers), _index(graph, 2)))
+    real = graph.add("Less", positions, _column(graph, lengths))  # (B, T)
     real = graph.add("Unsqueeze", real, _index(graph, 2, 1))
     return graph.add("Where", real, layers, graph.constant(0.0))
 

@@ -1,0 +1,160 @@
+"""Quantized storage of matrices: int8 or int4 codes, and one float32 scale per row.
+
+**int8**, a quarter of the space: whole numbers from -127 to 127. A row's scale is its largest
+magnitude divided by 127, rounded up to 17 significant bits. A code times such a scale has at most
+24, so it is exact in float32: dequantizing gives the same numbers everywhere, and quantizing them
+again gives the same bytes.
+
+**int4**, an eighth: whole numbers from -7 to 7, two per byte. Too coarse for the LSTMs, good
+enough for the rows of a softmax. Each row takes the one of several scales with the smallest squared
+error; cutting off the largest magnitudes often pays. It is exact in float32 as int8 is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from elmokit.errors import CheckpointError
+
+DTYPES = (torch.int8, torch.uint8)
+"""Types of stored codes: int8, and two int4 per uint8."""
+SMALLEST_MATRIX = 4096
+"""Matrices with fewer numbers stay float32: they take little space."""
+SCALE = ".scale"
+SOFTMAX_MATRIX = "softmax.weight"
+
+INT8_LEVELS = 127
+INT4_LEVELS = 7
+INT4_SHARES = tuple(share / 20 for share in range(20, 9, -1))
+"""Shares of a row's largest magnitude that the largest int4 code may mean; all of it is tried
+first."""
+SCALE_BITS = 7
+"""Bits that are cleared at the end of a scale: those that a code of seven bits needs."""
+NEARLY_ZERO = 2.0**-100
+"""Rows without a larger magnitude are stored as zeros: such a scale would lose bits itself."""
+LARGEST = 2.0**120
+
+
+def quantize(tensors: Mapping[str, Tensor], *, int4_softmax: bool) -> dict[str, Tensor]:
+    """Larger matrices of a model as codes and scales, the rest unchanged.
+
+    Raises:
+        CheckpointError: A matrix holds a number that is not finite, or a magnitude above 2**120.
+    """
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.dim() < 2 or tensor.numel() < SMALLEST_MATRIX:
+            stored[name] = tensor
+            continue
+        int4 = int4_softmax and name == SOFTMAX_MATRIX
+        try:
+            codes, scales = quantize_int4(tensor) if int4 else quantize_int8(tensor)
+        except ValueError as error:
+            raise CheckpointError(f"the tensor {name} cannot be quantized: {error}") from None
+        stored[name], stored[name + SCALE] = codes, scales
+    return stored
+
+
+def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:
+    """What `quantize` made of a model, in float32 again.
+
+    Args:
+        path: The file, for messages.
+        stored: Its tensors.
+        width: Columns of the softmax, which int4 codes alone do not tell.
+
+    Raises:
+        CheckpointError: Codes and scales do not belong together.
+    """
+    scales = {name + SCALE for name, tensor in stored.items() if tensor.dtype in DTYPES}
+    weights: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        if name in scales:
+            continue
+        if tensor.dtype not in DTYPES:
+            weights[name] = tensor
+            continue
+        scale = stored.get(name + SCALE)
+        if (
+            scale is None
+            or scale.dtype != torch.float32
+            or scale.dim() != 1
+            or scale.shape != tensor.shape[:1]
+        ):
+            raise CheckpointError(f"{path}: the tensor {name} needs one {name}{SCALE} per row")
+        if tensor.dtype == torch.int8:
+            weights[name] = dequantize_int8(tensor, scale)
+        elif tensor.dim() == 2:
+            weights[name] = dequantize_int4(tensor, scale, width)
+        else:
+            raise CheckpointError(f"{path}: the tensor {name} is no matrix of four-bit numbers")
+    return weights
+
+
+def quantize_int8(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes of the matrix's shape in int8, and a float32 scale for each row (first dimension).
+
+    No number moves by more than half a scale, which is 1/254 of its row's largest magnitude.
+
+    Raises:
+        ValueError: A number is not finite, or its magnitude is above 2**120.
+    """
+    rows = matrix.reshape(len(matrix), -1)  # (R, C)
+    scales = _scales(rows, INT8_LEVELS)  # (R,)
+    divisors = torch.where(scales == 0, torch.inf, scales)  # (R,)
+    codes = (rows / divisors[:, None]).round().to(torch.int8)  # (R, C)
+    return codes.reshape(matrix.shape), scales
+
+
+def dequantize_int8(codes: Tensor, scales: Tensor) -> Tensor:
+    """The float32 matrix of these codes and scales."""
+    rows = codes.reshape(len(codes), -1).float()  # (R, C)
+    return (rows * scales[:, None]).reshape(codes.shape)
+
+
+def quantize_int4(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes (R, half the columns) in uint8, and a float32 scale for each row of (R, C).
+
+    Raises:
+        ValueError: A number is not finite, or its magnitude is above 2**120.
+    """
+    best_codes = torch.zeros(matrix.shape, dtype=torch.int8)
+    best_scales = torch.zeros(len(matrix))
+    least = torch.full((len(matrix),), torch.inf)
+    for share in INT4_SHARES:
+        scales = _scales(matrix, INT4_LEVELS / share)  # (R,)
+        divisors = torch.where(scales == 0, torch.inf, scales)  # (R,)
+        codes = (matrix / divisors[:, None]).round().clamp(-INT4_LEVELS, INT4_LEVELS)  # (R, C)
+        errors = (codes * scales[:, None] - matrix).square().sum(dim=1)  # (R,)
+        better = errors < least
+        least = torch.where(better, errors, least)
+        best_scales = torch.where(better, scales, best_scales)
+        best_codes = torch.where(better[:, None], codes.to(torch.int8), best_codes)
+    shifted = (best_codes + INT4_LEVELS + 1).to(torch.uint8)  # 1 to 15
+    if shifted.shape[1] % 2:
+        shifted = torch.nn.functional.pad(shifted, (0, 1), value=INT4_LEVELS + 1)
+    return shifted[:, ::2] | (shifted[:, 1::2] << 4), best_scales
+
+
+def dequantize_int4(codes: Tensor, scales: Tensor, columns: int) -> Tensor:
+    """The float32 matrix (R, columns) of these codes and scales."""
+    both = torch.stack([codes & 15, codes >> 4], dim=2).flatten(1)[:, :columns]  # (R, C)
+    return (both.float() - (INT4_LEVELS + 1)) * scales[:, None]
+
+
+def _scales(rows: Tensor, levels: float) -> Tensor:
+    """A scale for each row (R, C) with which its largest magnitude is about `levels`."""
+    largest = rows.abs().amax(dim=1)  # (R,)
+    if not bool((largest <= LARGEST).all()):  # a NaN is not smaller either
+        raise ValueError(f"it holds a number that is not finite or larger than {LARGEST:.0e}")
+    return torch.where(largest < NEARLY_ZERO, 0, _round_up(largest / levels))
+
+
+def _round_up(scales: Tensor) -> Tensor:
+    bits = scales.view(torch.int32)
+    mask = (1 << SCALE_BITS) - 1
+    return ((bits + mask) & ~mask).view(torch.float32)

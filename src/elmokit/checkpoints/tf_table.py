@@ -1,0 +1,221 @@
+"""LevelDB's sorted string table and protobuf's wire format: what TensorFlow's indices are made of.
+
+A **table** is a sequence of blocks and a 48-byte footer. The footer points at the block that lists
+the data blocks; a data block holds records sorted by key, each key without the prefix it shares
+with the one before. Every block is followed by a byte for its compression and a checksum.
+
+A **message** is a sequence of (field number, wire type, value). Without the schema that is all
+there is to know, so `Message` keeps the values by number and lets the caller say what each one
+means.
+
+Every length is checked before it is used, and anything malformed is a `CheckpointError`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from elmokit.errors import CheckpointError
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_WIRE_NAMES = {_VARINT: "varint", _FIXED64: "fixed64", _BYTES: "bytes", _FIXED32: "fixed32"}
+
+_FOOTER_SIZE = 48
+_TRAILER_SIZE = 5  # compression type, masked crc32c
+_MAGIC = 0xDB4775248B80FB57
+# Real indices take some kilobytes. The limit holds for the file and for its keys after their
+# shared prefixes are written out, which could otherwise grow with the square of the file.
+MAX_TABLE_BYTES = 1 << 25
+
+
+def read_varint(data: bytes, position: int, where: str) -> tuple[int, int]:
+    """Read one unsigned 64-bit varint.
+
+    Args:
+        data: The bytes that hold it.
+        position: Where it starts.
+        where: What is being read, for the error message.
+
+    Returns:
+        The value, and the position after it.
+
+    Raises:
+        CheckpointError: The bytes end inside the varint, or it does not fit in 64 bits.
+    """
+    value = 0
+    for shift in range(0, 70, 7):  # 64 bits take ten bytes at most
+        if position >= len(data):
+            raise CheckpointError(f"{where}: ends in the middle of a number; the file is damaged")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >= 1 << 64:
+                break
+            return value, position
+    raise CheckpointError(f"{where}: holds a number of more than 64 bits; the file is damaged")
+
+
+def _fields(data: bytes, where: str) -> Iterator[tuple[int, int, int | bytes]]:
+    position = 0
+    while position < len(data):
+        tag, position = read_varint(data, position, where)
+        number, wire = tag >> 3, tag & 7
+        if number == 0 or wire not in _WIRE_NAMES:
+            raise CheckpointError(f"{where}: not a valid message (tag {tag}); the file is damaged")
+        if wire == _VARINT:
+            value, position = read_varint(data, position, where)
+            yield number, wire, value
+            continue
+        if wire == _BYTES:
+            size, position = read_varint(data, position, where)
+        else:
+            size = 8 if wire == _FIXED64 else 4
+        if size > len(data) - position:
+            raise CheckpointError(
+                f"{where}: field {number} claims {size} bytes, {len(data) - position} are left; "
+                "the file is damaged"
+            )
+        chunk = data[position : position + size]
+        position += size
+        yield number, wire, chunk if wire == _BYTES else int.from_bytes(chunk, "little")
+
+
+class Message:
+    """One protobuf message, its values kept by field number.
+
+    Absent fields read as protobuf's defaults, and unknown ones are passed over.
+
+    Args:
+        data: The serialized message.
+        where: What it is (file, record), for error messages.
+
+    Raises:
+        CheckpointError: The bytes are not a message.
+    """
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self.where = where
+        self._values: dict[int, list[tuple[int, int | bytes]]] = {}
+        for number, wire, value in _fields(data, where):
+            self._values.setdefault(number, []).append((wire, value))
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._values
+
+    def _checked(self, number: int, expected: int) -> list[int | bytes]:
+        values = self._values.get(number, [])
+        for wire, _ in values:
+            if wire != expected:
+                raise CheckpointError(
+                    f"{self.where}: field {number} is {_WIRE_NAMES[wire]}, expected "
+                    f"{_WIRE_NAMES[expected]}; the file is damaged or of another kind"
+                )
+        return [value for _, value in values]
+
+    def integer(self, number: int) -> int:
+        """The field as int32, int64, bool or enum; 0 when absent, the last one when repeated."""
+        values = self._checked(number, _VARINT)
+        value = int(values[-1]) if values else 0
+        return value - (1 << 64) if value >= 1 << 63 else value
+
+    def fixed32(self, number: int) -> int:
+        """The field as an unsigned fixed32; 0 when absent, the last one when repeated."""
+        values = self._checked(number, _FIXED32)
+        return int(values[-1]) if values else 0
+
+    def raw(self, number: int) -> list[bytes]:
+        """Every value of a repeated string, bytes or message field, in order."""
+        return [bytes(value) for value in self._checked(number, _BYTES)]
+
+    def message(self, number: int) -> "Message":
+        """The field as one nested message, empty when absent."""
+        # Joining the bytes is how protobuf defines the merge of a message that occurs twice.
+        return Message(b"".join(self.raw(number)), self.where)
+
+    def messages(self, number: int) -> list["Message"]:
+        """Every value of a repeated message field, in order."""
+        return [Message(data, self.where) for data in self.raw(number)]
+
+
+def masked(crc: int) -> int:
+    """LevelDB's mask for a checksum that is stored with the data it is of."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def table_records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Yield every record of a table.
+
+    Args:
+        data: The whole file.
+        path: Its path, for error messages.
+
+    Yields:
+        Keys and values, in the order of the keys.
+
+    Raises:
+        CheckpointError: The file is damaged or of another kind.
+    """
+    if len(data) < _FOOTER_SIZE or int.from_bytes(data[-8:], "little") != _MAGIC:
+        raise CheckpointError(f"{path}: is truncated or not a TensorFlow checkpoint index")
+    footer = data[-_FOOTER_SIZE:-8]
+    meta_offset, meta_size, position = _handle(footer, 0, f"{path}: footer")
+    list_offset, list_size, _ = _handle(footer, position, f"{path}: footer")
+    _block(data, meta_offset, meta_size, path)  # empty in a bundle, but has a checksum
+    listing = f"{path}: list of blocks"
+    previous: bytes | None = None
+    block_end = key_bytes = 0
+    for last_key, handle in _block_records(_block(data, list_offset, list_size, path), listing):
+        key_bytes += len(last_key)
+        offset, size, _ = _handle(handle, 0, listing)
+        if offset < block_end or key_bytes > MAX_TABLE_BYTES:
+            raise CheckpointError(f"{listing}: out of order or too long; the file is damaged")
+        block_end = offset + size + _TRAILER_SIZE
+        where = f"{path}: block at byte {offset}"
+        for key, value in _block_records(_block(data, offset, size, path), where):
+            key_bytes += len(key)
+            if (previous is not None and key <= previous) or key_bytes > MAX_TABLE_BYTES:
+                raise CheckpointError(f"{where}: keys out of order or too long")
+            previous = key
+            yield key, value
+
+
+def _handle(data: bytes, position: int, where: str) -> tuple[int, int, int]:
+    """A block's offset and size, and the position after them."""
+    offset, position = read_varint(data, position, where)
+    size, position = read_varint(data, position, where)
+    return offset, size, position
+
+
+def _block(data: bytes, offset: int, size: int, path: Path) -> bytes:
+    where = f"{path}: block at byte {offset}"
+    end = offset + size
+    if end + _TRAILER_SIZE > len(data) - _FOOTER_SIZE:
+        raise CheckpointError(f"{where}: ends outside the file; it is truncated or damaged")
+    stored = int.from_bytes(data[end + 1 : end + _TRAILER_SIZE], "little")
+    import google_crc32c  # its package is for these files alone
+
+    if masked(google_crc32c.value(data[offset : end + 1])) != stored:
+        raise CheckpointError(f"{where}: wrong checksum; the file is damaged, fetch it again")
+    if data[end] != 0:
+        kind = "snappy" if data[end] == 1 else f"type {data[end]}"
+        raise CheckpointError(f"{where}: is compressed ({kind}), which checkpoints never are")
+    return data[offset:end]
+
+
+def _block_records(block: bytes, where: str) -> Iterator[tuple[bytes, bytes]]:
+    # After the records come the offsets where a search may start, and their count.
+    restarts = int.from_bytes(block[-4:], "little")
+    if len(block) < 4 or 4 * restarts > len(block) - 4:
+        raise CheckpointError(f"{where}: impossible number of restart points; the file is damaged")
+    records = block[: len(block) - 4 - 4 * restarts]
+    position, key = 0, b""
+    while position < len(records):
+        shared, position = read_varint(records, position, where)
+        added, position = read_varint(records, position, where)
+        size, position = read_varint(records, position, where)
+        if shared > len(key) or added + size > len(records) - position:
+            raise CheckpointError(f"{where}: a record ends outside it; the file is damaged")
+        key = key[:shared] + records[position : position + added]
+        position += added
+        yield key, records[position : position + size]
+        position += size
