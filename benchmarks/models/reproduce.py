@@ -18,8 +18,13 @@ from benchmarks.report import report
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.model.init import random_model
 from elmokit.training.distributed import DistContext
-from elmokit.training.model_sizes import model_config, unicode_symbols
-from elmokit.training.settings import PRESETS, PretrainConfig, settings_for
+from elmokit.training.settings import (
+    PRESETS,
+    PretrainConfig,
+    model_config,
+    settings_for,
+    unicode_symbols,
+)
 from elmokit.training.trainer import PretrainTrainer
 
 
@@ -31,13 +36,13 @@ def losses(config: PretrainConfig, corpus: TokenCorpus, steps: int, device: str)
         symbols = unicode_symbols(corpus, sizes)
     bilm = random_model(sizes, config.run.seed).to(device)
     context = DistContext(0, 1, torch.device(device))
-    work = PretrainTrainer(
+    trainer = PretrainTrainer(
         bilm, corpus, config, context=context, folder=Path("unused"), symbols=symbols
     )
     try:
-        return torch.stack([work.step(number).losses.float() for number in range(steps)]).cpu()
+        return torch.stack([trainer.step(number).losses.float() for number in range(steps)]).cpu()
     finally:
-        work.close()
+        trainer.close()
 
 
 def first_difference(a: torch.Tensor, b: torch.Tensor) -> int | None:

@@ -30,8 +30,7 @@ from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.speed import Ceiling, count_flops
 from elmokit.model.init import random_model
 from elmokit.training.distributed import DistContext
-from elmokit.training.model_sizes import model_config
-from elmokit.training.settings import PRESETS, PretrainConfig
+from elmokit.training.settings import PRESETS, PretrainConfig, model_config
 from elmokit.training.trainer import PretrainTrainer
 
 BACKWARD = 2
@@ -92,28 +91,28 @@ def training(
         run = replace(run, run=replace(run.run, precision="float32"))
     config = model_config(run, corpus)
     bilm = random_model(config, seed=seed).to(device)
-    work = PretrainTrainer(
+    trainer = PretrainTrainer(
         bilm, corpus, run, context=DistContext(0, 1, device), folder=Path("unused")
     )
-    return work, config, corpus.words
+    return trainer, config, corpus.words
 
 
 def measure(
     run: PretrainConfig, folder: Path, device: torch.device, steps: int, rate: float
 ) -> dict[str, Any]:
     """Time so many steps, after half as many that are not counted."""
-    work, config, spellings = training(run, folder, device)
+    trainer, config, spellings = training(run, folder, device)
     for number in range(max(3, steps // 2)):
-        work.step(number)
+        trainer.step(number)
     synchronise(device)
     start = time.perf_counter()
     for number in range(steps):
-        result = work.step(number + steps)
+        result = trainer.step(number + steps)
     synchronise(device)
     seconds = (time.perf_counter() - start) / steps
-    batch = next(iter(work._reading()))
-    distinct = len(batch.places.unique()) / (run.data.rows * run.data.unroll)
-    work.close()
+    batch = next(iter(trainer._prefetched()))
+    distinct = len(batch.word_indices.unique()) / (run.data.rows * run.data.unroll)
+    trainer.close()
     assert config.softmax is not None
     words = config.softmax.words
     candidates = words if run.loss.kind == "full" else min(words, run.loss.negatives)

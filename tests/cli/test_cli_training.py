@@ -51,7 +51,7 @@ def test_pretrain_makes_a_model_from_text_without_blank_lines(text, tmp_path, ca
     assert main([*command, "--max-steps", "20"]) == 1
     assert "--resume" in capsys.readouterr().err
     assert main([*command, "--max-steps", "30", "--seed", "5", "--resume"]) == 0
-    assert "going on after step 20" in capsys.readouterr().err
+    assert "resuming from step 20" in capsys.readouterr().err
     assert main([*command, "--max-steps", "40", "--seed", "6", "--resume"]) == 1
     assert "run.seed" in capsys.readouterr().err
 
@@ -123,7 +123,7 @@ def test_an_interrupted_run_says_so(text, tmp_path, capsys, monkeypatch, no_draw
     assert (model / "README.md").is_file() == (step > 10)
     monkeypatch.undo()
     assert main([*command, "--resume"]) == 0
-    assert f"going on after step {step + 1}" in capsys.readouterr().err
+    assert f"resuming from step {step + 1}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("place", [["-"], ["--", "-"]])

@@ -216,13 +216,13 @@ def descendants() -> dict[int, str]:
 
 
 def kill_a_worker_after_a_snapshot(folder: Path) -> threading.Thread:
-    def work() -> None:
+    def trainer() -> None:
         while not list(folder.glob("model/training/snapshot-*")):
             time.sleep(0.02)
         workers = [pid for pid, name in descendants().items() if "RayTrainWorker" in name]
         os.kill(max(workers), signal.SIGKILL)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=trainer)
     thread.start()
     return thread
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import torch
-from small_runs import SMALL, WORD_INPUT, changed, make_work
+from small_runs import SMALL, WORD_INPUT, changed, make_trainer
 
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.training import loop
@@ -46,24 +46,24 @@ def do_job(name: str, folder: Path, context: DistContext) -> None:
     loop.REPORT_EVERY = 1
     kind = name.removeprefix("resumed-").removeprefix("back-")
     corpus = TokenCorpus(folder / "corpus")
-    work = make_work(JOBS.get(kind, _BASE), corpus, folder / name, context)
+    trainer = make_trainer(JOBS.get(kind, _BASE), corpus, folder / name, context)
     if name.startswith("die-"):
         _, rank, when = name.split("-")
         if context.rank == int(rank):
-            setattr(work, when, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            setattr(trainer, when, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     if context.is_main:
         (folder / name / "training").mkdir(parents=True, exist_ok=True)
     context.barrier()
     display = Display(folder / name / "training" / "log.jsonl", visible=context.is_main)
     train(
-        work,
+        trainer,
         LoopConfig(20, 10, 10),
         folder=folder / name / "training",
         context=context,
         display=display,
         resume=True,
     )
-    weights = torch.cat([p.detach().reshape(-1) for _, p in work._named_parameters()])
+    weights = torch.cat([p.detach().reshape(-1) for _, p in trainer._named_parameters()])
     if name != "cnn-accumulate":  # only the lead writes the spelled vectors out
         everywhere = context.gather_rows(weights)
         assert all(torch.equal(other, weights) for other in everywhere), "processes drifted apart"

@@ -16,13 +16,14 @@ from elmokit.model.init import random_model
 from elmokit.training.display import Display
 from elmokit.training.distributed import DistContext
 from elmokit.training.loop import LoopConfig, Outcome, train
-from elmokit.training.model_sizes import model_config, unicode_symbols
 from elmokit.training.settings import (
     DataConfig,
     LossConfig,
     OptimizerConfig,
     PretrainConfig,
     RunConfig,
+    model_config,
+    unicode_symbols,
 )
 from elmokit.training.trainer import PretrainTrainer
 
@@ -90,7 +91,7 @@ def alone() -> DistContext:
     return DistContext(0, 1, torch.device("cpu"))
 
 
-def make_work(
+def make_trainer(
     config: PretrainConfig, corpus: TokenCorpus, folder: Path, context: DistContext | None = None
 ) -> PretrainTrainer:
     sizes = model_config(config, corpus)
@@ -113,7 +114,7 @@ def run(
 ) -> tuple[PretrainTrainer, Outcome]:
     """The training loop in `folder`, stopped after `steps` as if that was the plan."""
     (folder / "training").mkdir(parents=True, exist_ok=True)
-    work = make_work(config, corpus, folder)
+    trainer = make_trainer(config, corpus, folder)
     display = Display(folder / "training" / "log.jsonl", visible=True)
     plan = LoopConfig(
         steps or config.run.max_steps,
@@ -122,14 +123,14 @@ def run(
         config.run.patience,
     )
     outcome = train(
-        work,
+        trainer,
         plan,
         folder=folder / "training",
         context=alone(),
         display=display,
         resume=resume,
     )
-    return work, outcome
+    return trainer, outcome
 
 
 def log_entries(folder: Path) -> list[dict[str, Any]]:

@@ -7,12 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_runs import SMALL, WORD_INPUT, changed, make_work
+from small_runs import SMALL, WORD_INPUT, changed, make_trainer
 
 from elmokit.corpus.shards import TokenCorpus
-from elmokit.training.batches import Batch, BatchMaker, read_ahead
-from elmokit.training.data import BEGIN, END, UNKNOWN, SentenceStreams, Window
-from elmokit.training.sampling import LogUniformSampler
+from elmokit.training.data import (
+    BEGIN,
+    END,
+    UNKNOWN,
+    BatchMaker,
+    LmBatch,
+    SentenceStreams,
+    Window,
+    prefetch_batches,
+)
+from elmokit.training.losses import LogUniformSampler
 
 
 def streams(corpus: TokenCorpus, rows: int, unroll: int) -> SentenceStreams:
@@ -22,9 +30,9 @@ def streams(corpus: TokenCorpus, rows: int, unroll: int) -> SentenceStreams:
 
 def maker(corpus: TokenCorpus, folder: Path, *, vocabulary: int, negatives: int = 5) -> BatchMaker:
     config = changed(SMALL, model={"words": WORD_INPUT}, data={"vocabulary": vocabulary})
-    work = make_work(config, corpus, folder)
+    trainer = make_trainer(config, corpus, folder)
     return BatchMaker(
-        work._table,
+        trainer._table,
         directions=2,
         sampler=LogUniformSampler(vocabulary, negatives),
         seed=4,
@@ -32,7 +40,7 @@ def maker(corpus: TokenCorpus, folder: Path, *, vocabulary: int, negatives: int 
     )
 
 
-def spelled(batch: Batch) -> list[tuple[str, int]]:
+def spelled(batch: LmBatch) -> list[tuple[str, int]]:
     """Every distinct word of a batch: its spelling and its place in the word table."""
     result = []
     for group in batch.inputs:
@@ -52,9 +60,9 @@ def test_every_token_finds_its_word(corpus, tmp_path, rows, unroll):
         words = spelled(batch)
         read = np.stack([window.forward.T, window.backward.T])  # (D, T, B)
         goal = np.stack([window.forward_targets.T, window.backward_targets.T])
-        assert batch.places.shape == read.shape
+        assert batch.word_indices.shape == read.shape
         assert batch.starts.tolist() == [(read[0] == BEGIN).tolist(), (read[1] == END).tolist()]
-        for place, word in zip(batch.places.flatten().tolist(), read.ravel(), strict=True):
+        for place, word in zip(batch.word_indices.flatten().tolist(), read.ravel(), strict=True):
             expected = int(word) if word < vocabulary else UNKNOWN
             assert words[place] == (corpus.words[word], expected)
         targets = np.where(goal < vocabulary, goal, UNKNOWN).reshape(2, -1)
@@ -80,10 +88,10 @@ def readers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("elmokit-")]
 
 
-def test_reading_ahead_gives_the_same_batches_and_ends_with_its_reader(corpus, tmp_path):
+def test_prefetching_gives_the_same_batches_and_ends_with_its_reader(corpus, tmp_path):
     make = maker(corpus, tmp_path, vocabulary=20)
     before = len(readers())
-    ahead = read_ahead(streams(corpus, 2, 4), make)
+    ahead = prefetch_batches(streams(corpus, 2, 4), make)
     for window, batch in zip(islice(streams(corpus, 2, 4), 8), ahead, strict=False):
         assert batch.targets.tolist() == make(window).targets.tolist()
     assert len(readers()) > before
@@ -91,15 +99,15 @@ def test_reading_ahead_gives_the_same_batches_and_ends_with_its_reader(corpus, t
     assert len(readers()) == before
 
 
-def test_an_error_of_the_reading_thread_reaches_the_reader(corpus, tmp_path):
+def test_an_error_of_the_prefetching_thread_reaches_the_reader(corpus, tmp_path):
     make = maker(corpus, tmp_path, vocabulary=20)
 
-    def failing(window: Window) -> Batch:
+    def failing(window: Window) -> LmBatch:
         if window.number == 2:
             raise OSError("the disk is gone")
         return make(window)
 
-    ahead = read_ahead(streams(corpus, 2, 4), failing)
+    ahead = prefetch_batches(streams(corpus, 2, 4), failing)
     next(ahead)
     next(ahead)
     with pytest.raises(OSError, match="the disk is gone"):
@@ -108,23 +116,23 @@ def test_an_error_of_the_reading_thread_reaches_the_reader(corpus, tmp_path):
 
 def test_a_step_that_fails_leaves_no_thread_behind(corpus, tmp_path):
     before = len(readers())
-    work = make_work(SMALL, corpus, tmp_path)
-    work.step(0)
+    trainer = make_trainer(SMALL, corpus, tmp_path)
+    trainer.step(0)
     assert len(readers()) > before
-    work.close()
-    work.close()
+    trainer.close()
+    trainer.close()
     assert len(readers()) == before
-    work.step(1)
-    work.close()
+    trainer.step(1)
+    trainer.close()
 
 
-def test_reading_may_end_in_any_of_its_threads(corpus, tmp_path):
+def test_prefetching_may_end_in_any_of_its_threads(corpus, tmp_path):
     """The garbage collector closes a forgotten reader wherever it happens to run."""
     make = maker(corpus, tmp_path, vocabulary=20)
     closing: list[BaseException | None] = []
     ready = threading.Event()
 
-    def closes(window: Window) -> Batch:
+    def closes(window: Window) -> LmBatch:
         if window.number == 3:
             ready.wait(10)
             try:
@@ -134,7 +142,7 @@ def test_reading_may_end_in_any_of_its_threads(corpus, tmp_path):
                 closing.append(error)
         return make(window)
 
-    ahead = read_ahead(streams(corpus, 2, 4), closes)
+    ahead = prefetch_batches(streams(corpus, 2, 4), closes)
     next(ahead)
     ready.set()
     deadline = time.monotonic() + 20

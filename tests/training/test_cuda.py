@@ -169,7 +169,7 @@ def test_rows_learn_on_a_gpu_as_on_a_processor(shape):
 
 
 def test_a_recorded_step_is_the_plain_one(tmp_path, monkeypatch):
-    from small_runs import make_work
+    from small_runs import make_trainer
 
     from elmokit.training.distributed import DistContext
 
@@ -177,13 +177,15 @@ def test_a_recorded_step_is_the_plain_one(tmp_path, monkeypatch):
     config = changed(SMALL, run={"precision": "bfloat16", "dropout": 0.2})
     weights = []
     for most in (0, 12):
-        monkeypatch.setattr("elmokit.training.cuda_graphs._MOST_RECORDINGS", most)
-        work = make_work(config, corpus, tmp_path, context=DistContext(0, 1, torch.device("cuda")))
+        monkeypatch.setattr("elmokit.training.cuda_graphs._MOST_GRAPHS", most)
+        trainer = make_trainer(
+            config, corpus, tmp_path, context=DistContext(0, 1, torch.device("cuda"))
+        )
         for number in range(12):
-            work.step(number)
-        assert bool(work._compute._recordings) == bool(most)
-        weights.append({name: p.detach().cpu() for name, p in work._named_parameters()})
-        work.close()
+            trainer.step(number)
+        assert bool(trainer._compute._recordings) == bool(most)
+        weights.append({name: p.detach().cpu() for name, p in trainer._named_parameters()})
+        trainer.close()
     for name, tensor in weights[0].items():
         assert torch.equal(tensor, weights[1][name]), name
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from joint_run import JOBS, do_job, losses
-from small_runs import alone, make_corpus, make_work
+from small_runs import alone, make_corpus, make_trainer
 
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.errors import ConfigError
@@ -118,7 +118,7 @@ def test_rows_are_dealt_out_without_gaps():
 def test_fewer_rows_than_processes_are_refused(folders, tmp_path):
     context = DistContext(0, 7, torch.device("cpu"))
     with pytest.raises(ConfigError, match="fewer than the 7 processes"):
-        make_work(JOBS["full"], TokenCorpus(folders[0] / "corpus"), tmp_path, context)
+        make_trainer(JOBS["full"], TokenCorpus(folders[0] / "corpus"), tmp_path, context)
 
 
 def test_one_process_alone_has_nothing_to_exchange():

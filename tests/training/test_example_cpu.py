@@ -93,7 +93,7 @@ def test_example_script_goes_from_text_to_substitutes(tmp_path):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        assert ("going on after step 40" in done.stderr) == again
+        assert ("resuming from step 40" in done.stderr) == again
         assert re.search(r"^ share +forward +backward +word$", done.stdout, flags=re.MULTILINE)
     assert (tmp_path / "demo" / "vectors.h5").is_file()
 

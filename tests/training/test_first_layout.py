@@ -23,8 +23,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_drawing: None) ->
     """The settings as they were stored; the corpus beside the output folder."""
     shutil.copytree(FIRST_LAYOUT / "corpus", tmp_path / "corpus")
     monkeypatch.chdir(tmp_path)
-    torch.set_num_threads(1)  # as then: more threads add up in another order
     stored = FIRST_LAYOUT / "run" / "training" / "settings.toml"
+    torch.set_num_threads(1)  # as then: more threads add up in another order
     return loads_toml(PretrainConfig, stored.read_text("utf-8"), str(stored))
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import LINES, SMALL, WORD_INPUT, changed, make_work
+from small_runs import LINES, SMALL, WORD_INPUT, changed, make_trainer
 from torch.autograd import gradcheck
 
 from elmokit.corpus.prepare import prepare_corpus
@@ -83,7 +83,7 @@ def test_sampled_loss_and_its_gradients(size, count, in_parts):
     accidental_hits = clashes_of(problem["targets"], negatives)
     with pytest.MonkeyPatch.context() as patch:
         if in_parts:
-            patch.setattr(losses, "SCORES_AT_ONCE", 2 * len(negatives))
+            patch.setattr(losses, "LOGITS_AT_ONCE", 2 * len(negatives))
         loss = sampled_loss(x, weight, bias, targets, torch.from_numpy(negatives), accidental_hits)
         assert loss.item() == pytest.approx(expected, rel=1e-10, abs=1e-10)
         loss.backward()
@@ -110,7 +110,7 @@ def test_scores_in_parts_change_nothing(at_once, monkeypatch):
     left_out = torch.tensor([1, -1, -1, 4, -1, -1, -1, -1, 0, -1, 2])
     whole = tensors(problem)
     log_normaliser(*whole[:3], left_out).square().sum().backward()
-    monkeypatch.setattr(losses, "SCORES_AT_ONCE", at_once)
+    monkeypatch.setattr(losses, "LOGITS_AT_ONCE", at_once)
     parts = tensors(problem)
     result = log_normaliser(*parts[:3], left_out)
     scores = problem["x"] @ problem["weight"].T + problem["bias"]
@@ -160,8 +160,8 @@ def top_outputs(batch, width: int = 16) -> torch.Tensor:
     return torch.randn(*batch.targets.shape, width, generator=random)
 
 
-def first_batch(work):
-    return next(work._reading())
+def first_batch(trainer):
+    return next(trainer._prefetched())
 
 
 def full_scores(top: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -169,38 +169,38 @@ def full_scores(top: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> 
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_full_head(corpus, tmp_path, tied):
+def test_full_loss_of_a_batch(corpus, tmp_path, tied):
     config = changed(SMALL, loss={"kind": "full", "tied": tied}, model={"words": WORD_INPUT})
-    work = make_work(config, corpus, tmp_path)
-    batch = first_batch(work)
+    trainer = make_trainer(config, corpus, tmp_path)
+    batch = first_batch(trainer)
     top = top_outputs(batch)
-    found, rows = work._head.loss(top, batch)
-    weight = work._bilm.encoder.words.embedding if tied else work._bilm.softmax.weight
-    scores = full_scores(top, weight, work._bilm.softmax.bias)
+    found, rows = trainer._loss(top, batch)
+    weight = trainer._bilm.encoder.words.embedding if tied else trainer._bilm.softmax.weight
+    scores = full_scores(top, weight, trainer._bilm.softmax.bias)
     expected = -scores.gather(2, batch.targets[..., None]).sum(dim=(1, 2))
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
     assert rows == []
-    assert (work._bilm.softmax.weight is None) == tied
+    assert (trainer._bilm.softmax.weight is None) == tied
 
 
-def test_adaptive_head(corpus, tmp_path):
+def test_adaptive_loss_of_a_batch(corpus, tmp_path):
     config = changed(SMALL, loss={"kind": "adaptive"})
-    work = make_work(config, corpus, tmp_path)
-    assert work._bilm.config.softmax.cutoffs == (6, 15)
-    batch = first_batch(work)
+    trainer = make_trainer(config, corpus, tmp_path)
+    assert trainer._bilm.config.softmax.cutoffs == (6, 15)
+    batch = first_batch(trainer)
     top = top_outputs(batch)
-    found, _ = work._head.loss(top, batch)
+    found, _ = trainer._loss(top, batch)
     for d, targets in enumerate(batch.targets):
-        everything = work._bilm.softmax.adaptive.log_prob(top[d])  # (N, V)
+        everything = trainer._bilm.softmax.adaptive.log_prob(top[d])  # (N, V)
         torch.testing.assert_close(everything.exp().sum(dim=1), torch.ones(len(targets)))
         expected = -everything.gather(1, targets[:, None]).sum()
         torch.testing.assert_close(found[d], expected, rtol=1e-5, atol=1e-5)
 
 
-def expected_sampled(work, batch, top, weight: torch.Tensor) -> list[float]:
+def expected_sampled(trainer, batch, top, weight: torch.Tensor) -> list[float]:
     """What the head must give: the documented sample, the documented correction."""
-    sampler, seed = work._sampler, work._config.run.seed
-    bias = work._bilm.softmax.bias.detach().numpy().astype(np.float64) - sampler.log_expected
+    sampler, seed = trainer._sampler, trainer._config.run.seed
+    bias = trainer._bilm.softmax.bias.detach().numpy().astype(np.float64) - sampler.log_expected
     result = []
     for d, targets in enumerate(batch.targets.numpy()):
         problem = {
@@ -214,20 +214,20 @@ def expected_sampled(work, batch, top, weight: torch.Tensor) -> list[float]:
 
 @pytest.mark.parametrize("negatives", [1, 8, 10_000])
 @pytest.mark.parametrize("tied", [False, True])
-def test_sampled_head(corpus, tmp_path, negatives, tied):
+def test_sampled_loss_of_a_batch(corpus, tmp_path, negatives, tied):
     config = changed(
         SMALL, loss={"negatives": negatives, "tied": tied}, model={"words": WORD_INPUT}
     )
-    work = make_work(config, corpus, tmp_path)
+    trainer = make_trainer(config, corpus, tmp_path)
     with torch.no_grad():
-        work._bilm.softmax.bias.uniform_(-1, 1)
-    batch = first_batch(work)
+        trainer._bilm.softmax.bias.uniform_(-1, 1)
+    batch = first_batch(trainer)
     top = top_outputs(batch)
-    weight = work._bilm.encoder.words.embedding if tied else work._bilm.softmax.weight
-    found, rows = work._head.loss(top, batch)
-    assert found.tolist() == pytest.approx(expected_sampled(work, batch, top, weight), rel=1e-4)
-    if negatives > len(work.vocabulary):
-        scores = full_scores(top, weight, work._bilm.softmax.bias)
+    weight = trainer._bilm.encoder.words.embedding if tied else trainer._bilm.softmax.weight
+    found, rows = trainer._loss(top, batch)
+    assert found.tolist() == pytest.approx(expected_sampled(trainer, batch, top, weight), rel=1e-4)
+    if negatives > len(trainer.vocabulary):
+        scores = full_scores(top, weight, trainer._bilm.softmax.bias)
         expected = -scores.gather(2, batch.targets[..., None]).sum(dim=(1, 2))
         torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
     found.sum().backward()
@@ -239,10 +239,10 @@ def test_sampled_head(corpus, tmp_path, negatives, tied):
 
 
 def test_row_gradients_are_the_rows_of_the_whole_gradient(corpus, tmp_path):
-    work = make_work(changed(SMALL, loss={"negatives": 10_000}), corpus, tmp_path)
-    batch = first_batch(work)
+    trainer = make_trainer(changed(SMALL, loss={"negatives": 10_000}), corpus, tmp_path)
+    batch = first_batch(trainer)
     top = top_outputs(batch)
-    sums, rows = work._head.loss(top, batch)
+    sums, rows = trainer._loss(top, batch)
     sums.sum().backward()
     weight, bias = (item.parameter.detach().clone().requires_grad_() for item in rows)
     scores = torch.log_softmax(top @ weight.T + bias, dim=-1)
@@ -251,26 +251,26 @@ def test_row_gradients_are_the_rows_of_the_whole_gradient(corpus, tmp_path):
         torch.testing.assert_close(item.leaf.grad, whole.grad[item.rows], rtol=1e-4, atol=1e-5)
 
 
-def test_cnn_head_materialises_what_the_loss_used(corpus, tmp_path):
-    work = make_work(changed(SMALL, loss={"kind": "cnn"}), corpus, tmp_path)
-    batch = first_batch(work)
+def test_cnn_loss_materialises_what_the_loss_used(corpus, tmp_path):
+    trainer = make_trainer(changed(SMALL, loss={"kind": "cnn"}), corpus, tmp_path)
+    batch = first_batch(trainer)
     top = top_outputs(batch)
-    found, rows = work._head.loss(top, batch)
-    work._head.materialise()
-    weight = work._bilm.softmax.weight
-    assert found.tolist() == pytest.approx(expected_sampled(work, batch, top, weight), rel=1e-4)
+    found, rows = trainer._loss(top, batch)
+    trainer._loss.materialise()
+    weight = trainer._bilm.softmax.weight
+    assert found.tolist() == pytest.approx(expected_sampled(trainer, batch, top, weight), rel=1e-4)
     found.sum().backward()
-    assert [item.parameter is work._bilm.softmax.bias for item in rows] == [True]
+    assert [item.parameter is trainer._bilm.softmax.bias for item in rows] == [True]
     assert weight.grad is None
-    assert work._head.projection.weight.grad.any()
-    assert work._bilm.encoder.characters.filters[0].weight.grad.any()
+    assert trainer._loss.projection.weight.grad.any()
+    assert trainer._bilm.encoder.characters.filters[0].weight.grad.any()
     # The spelling decides, whatever the length of the other words in the batch.
-    words = work.vocabulary.words
-    cnn = work._bilm.encoder.characters
+    words = trainer.vocabulary.words
+    cnn = trainer._bilm.encoder.characters
     for place in (0, 1, 2, 5, len(words) - 1):
-        ids = torch.from_numpy(work._table.inputs(np.array([place])).characters)
+        ids = torch.from_numpy(trainer._table.inputs(np.array([place])).characters)
         torch.testing.assert_close(
-            work._head.projection(cnn(ids))[0].detach(), weight[place].detach()
+            trainer._loss.projection(cnn(ids))[0].detach(), weight[place].detach()
         )
 
 
@@ -286,8 +286,8 @@ def test_long_words_are_looked_up_as_the_finished_model_will(tmp_path: Path):
         workers=1,
     )
     corpus = TokenCorpus(tmp_path / "long" / "corpus")
-    work = make_work(changed(SMALL, model={"words": WORD_INPUT}), corpus, tmp_path)
-    found = work._table.inputs(np.arange(len(corpus.words)))
+    trainer = make_trainer(changed(SMALL, model={"words": WORD_INPUT}), corpus, tmp_path)
+    found = trainer._table.inputs(np.arange(len(corpus.words)))
     place = {word: i for i, word in enumerate(corpus.words)}
     words = dict(zip(corpus.words, found.words.tolist(), strict=True))
     assert words["abcdefghij"] == place["abcdefg"]  # cut to 7 characters

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_runs import LINES, SMALL, WORD_INPUT, changed, make_work, structured_text
+from small_runs import LINES, SMALL, WORD_INPUT, changed, make_trainer, structured_text
 
 import elmokit
 from elmokit.config import CharacterConfig, LstmConfig, dumps_toml, loads_toml
@@ -234,11 +234,11 @@ def overfit(tmp_path: Path, steps: int) -> tuple[elmokit.Elmo, list[list[str]]]:
         run={"max_steps": steps},
     )
     corpus = TokenCorpus(tmp_path / "corpus")
-    work = make_work(config, corpus, tmp_path)
+    trainer = make_trainer(config, corpus, tmp_path)
     for number in range(steps):
-        work.step(number)
-    work.close()
-    return work.elmo(), [line.split() for line in lines]
+        trainer.step(number)
+    trainer.close()
+    return trainer.elmo(), [line.split() for line in lines]
 
 
 @pytest.mark.slow

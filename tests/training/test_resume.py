@@ -18,7 +18,16 @@ import safetensors
 import safetensors.torch
 import torch
 from killable_run import killable
-from small_runs import SMALL, WORD_INPUT, alone, changed, log_entries, make_corpus, make_work, run
+from small_runs import (
+    SMALL,
+    WORD_INPUT,
+    alone,
+    changed,
+    log_entries,
+    make_corpus,
+    make_trainer,
+    run,
+)
 
 import elmokit
 from elmokit.corpus.shards import TokenCorpus
@@ -75,11 +84,11 @@ def test_a_run_in_three_parts_is_the_run_in_one(corpus, tmp_path, name):
     whole, outcome = run(config, corpus, tmp_path / "whole")
     # Plans of fewer steps would take a look at their end, so these stop like a Ctrl-C.
     for stop in (8, 13):
-        work = make_work(config, corpus, tmp_path / "parts")
-        interrupt_after(work, stop)
-        parts = go_on(work, config, tmp_path / "parts")
+        trainer = make_trainer(config, corpus, tmp_path / "parts")
+        interrupt_after(trainer, stop)
+        parts = go_on(trainer, config, tmp_path / "parts")
         assert (parts.reason, parts.step) == ("interrupted", stop)
-    last = make_work(config, corpus, tmp_path / "parts")
+    last = make_trainer(config, corpus, tmp_path / "parts")
     ended = go_on(last, config, tmp_path / "parts")
     assert (ended.reason, ended.step) == (outcome.reason, outcome.step) == ("finished", 20)
     assert replace(ended.progress, seconds=0) == replace(outcome.progress, seconds=0)
@@ -95,22 +104,22 @@ def test_a_run_in_three_parts_is_the_run_in_one(corpus, tmp_path, name):
             assert ours == theirs
 
 
-def interrupt_after(work: PretrainTrainer, step: int) -> None:
+def interrupt_after(trainer: PretrainTrainer, step: int) -> None:
     """Ctrl-C in the midst of a step."""
-    take = work.step
+    take = trainer.step
 
     def stepping(number: int) -> object:
         if number + 1 == step:
             os.kill(os.getpid(), signal.SIGINT)
         return take(number)
 
-    work.step = stepping  # type: ignore[method-assign]
+    trainer.step = stepping  # type: ignore[method-assign]
 
 
-def go_on(work: PretrainTrainer, config: PretrainConfig, folder: Path) -> Outcome:
+def go_on(trainer: PretrainTrainer, config: PretrainConfig, folder: Path) -> Outcome:
     (folder / "training").mkdir(parents=True, exist_ok=True)
     return train(
-        work,
+        trainer,
         LoopConfig(
             config.run.max_steps,
             config.run.evaluate_every,
@@ -126,9 +135,9 @@ def go_on(work: PretrainTrainer, config: PretrainConfig, folder: Path) -> Outcom
 
 def test_a_stop_at_a_snapshot_leaves_the_very_same_log(corpus, tmp_path):
     run(SMALL, corpus, tmp_path / "whole")
-    work = make_work(SMALL, corpus, tmp_path / "parts")
-    interrupt_after(work, 15)
-    go_on(work, SMALL, tmp_path / "parts")
+    trainer = make_trainer(SMALL, corpus, tmp_path / "parts")
+    interrupt_after(trainer, 15)
+    go_on(trainer, SMALL, tmp_path / "parts")
     run(SMALL, corpus, tmp_path / "parts", resume=True)
     assert log_entries(tmp_path / "parts") == log_entries(tmp_path / "whole")
 
@@ -148,25 +157,25 @@ def test_resuming_a_finished_run_does_nothing(corpus, tmp_path):
 
 
 def test_resuming_without_a_snapshot_starts_anew_with_a_clean_log(corpus, tmp_path):
-    work = make_work(SMALL, corpus, tmp_path)
-    die_at(work, 4)  # after nothing was saved
+    trainer = make_trainer(SMALL, corpus, tmp_path)
+    die_at(trainer, 4)  # after nothing was saved
     with pytest.raises(RuntimeError, match="lightning"):
-        go_on(work, SMALL, tmp_path)
+        go_on(trainer, SMALL, tmp_path)
     (tmp_path / "training" / "log.jsonl").write_text('{"kind": "train", "step": 3}\n{"kind": "tr')
     run(SMALL, corpus, tmp_path, resume=True)
     run(SMALL, corpus, tmp_path / "whole")
     assert log_entries(tmp_path) == log_entries(tmp_path / "whole")
 
 
-def die_at(work: PretrainTrainer, step: int) -> None:
-    take = work.step
+def die_at(trainer: PretrainTrainer, step: int) -> None:
+    take = trainer.step
 
     def stepping(number: int) -> object:
         if number == step:
             raise RuntimeError("lightning")
         return take(number)
 
-    work.step = stepping  # type: ignore[method-assign]
+    trainer.step = stepping  # type: ignore[method-assign]
 
 
 def snapshots(folder: Path) -> list[Path]:
@@ -260,53 +269,53 @@ def test_a_full_disk_leaves_the_last_good_snapshot(corpus, tmp_path, monkeypatch
 @pytest.mark.parametrize("where", ["lstm.forward_stack.0.bias", "softmax.weight"])
 def test_a_poisoned_weight_ends_the_run_and_no_snapshot_takes_it(corpus, tmp_path, where):
     """Whether the loss shows it at once or the weight is only seen when it is saved."""
-    work = make_work(SMALL, corpus, tmp_path)
-    take = work.step
+    trainer = make_trainer(SMALL, corpus, tmp_path)
+    take = trainer.step
 
     def stepping(number: int) -> object:
         result = take(number)
         if number == 14 or (number == 12 and where != "softmax.weight"):
             with torch.no_grad():
-                dict(work._named_parameters())[where].view(-1)[-1] = float("nan")
+                dict(trainer._named_parameters())[where].view(-1)[-1] = float("nan")
         return result
 
-    work.step = stepping  # type: ignore[method-assign]
+    trainer.step = stepping  # type: ignore[method-assign]
     with pytest.raises(DivergenceError, match=r"step 1\d: .*the snapshot of step 10 is kept"):
-        go_on(work, SMALL, tmp_path)
+        go_on(trainer, SMALL, tmp_path)
     assert latest_snapshot(tmp_path / "training").step == 10
     assert np.isfinite(elmokit.load(tmp_path).encode(["the cat"])[0]).all()
 
 
 def test_the_first_bad_step_is_named(corpus, tmp_path):
-    work = make_work(SMALL, corpus, tmp_path)
-    take = work.step
+    trainer = make_trainer(SMALL, corpus, tmp_path)
+    take = trainer.step
 
     def stepping(number: int) -> object:
         result = take(number)
         if number == 2:
             with torch.no_grad():
-                work._bilm.encoder.projection.bias[0] = float("inf")
+                trainer._bilm.encoder.projection.bias[0] = float("inf")
         return result
 
-    work.step = stepping  # type: ignore[method-assign]
+    trainer.step = stepping  # type: ignore[method-assign]
     with pytest.raises(DivergenceError, match=r"step 4: .*none is kept"):
-        go_on(work, SMALL, tmp_path)
+        go_on(trainer, SMALL, tmp_path)
 
 
 def test_patience(corpus, tmp_path):
     """Measures that get worse from the second look on."""
     config = changed(SMALL, run={"patience": 2, "max_steps": 90})
     scores = iter([5.0, 4.0, 4.5, 4.0, 3.0])
-    work = make_work(config, corpus, tmp_path)
-    work.evaluate = lambda: {"score": next(scores)}  # type: ignore[method-assign]
-    outcome = go_on(work, config, tmp_path)
+    trainer = make_trainer(config, corpus, tmp_path)
+    trainer.evaluate = lambda: {"score": next(scores)}  # type: ignore[method-assign]
+    outcome = go_on(trainer, config, tmp_path)
     assert (outcome.reason, outcome.step) == ("stopped early", 32)
     assert (outcome.progress.best, outcome.progress.best_step) == (4.0, 16)
     assert latest_snapshot(tmp_path / "training").step == 32
-    again = go_on(make_work(config, corpus, tmp_path), config, tmp_path)
+    again = go_on(make_trainer(config, corpus, tmp_path), config, tmp_path)
     assert (again.reason, again.step) == ("stopped early", 32)
     longer = changed(config, run={"patience": 3, "max_steps": 35})
-    assert go_on(make_work(config, corpus, tmp_path), longer, tmp_path).step == 35
+    assert go_on(make_trainer(config, corpus, tmp_path), longer, tmp_path).step == 35
 
 
 # What users call
@@ -420,7 +429,7 @@ def test_a_polite_stop_saves_at_once(tmp_path, undisturbed, number):
     process = start(folder)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
-    assert f"going on after step {stopped}" in output
+    assert f"resuming from step {stopped}" in output
     assert_same_result(folder, undisturbed)
 
 

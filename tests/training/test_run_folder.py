@@ -82,11 +82,13 @@ def test_a_start_that_fails_leaves_no_trace(folder, tmp_path, existing):
     if existing == "a run":
         folder.enter(description(data=1), resume=False)
     before = files(tmp_path)
-    with (
-        pytest.raises(ValueError, match="no text"),
-        folder.starting(description(data=1), resume=True, context=alone()),
-    ):
-        if existing != "a run":
-            (folder.training / "corpus").mkdir()
-        raise ValueError("no text")
+
+    def fails() -> None:
+        with folder.starting(description(data=1), resume=True, context=alone()):
+            if existing != "a run":
+                (folder.training / "corpus").mkdir()
+            raise ValueError("no text")
+
+    with pytest.raises(ValueError, match="no text"):
+        fails()
     assert files(tmp_path) == before

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from elmokit.training.losses import full_loss, sampled_loss
-from elmokit.training.sampling import LogUniformSampler
+from elmokit.training.losses import LogUniformSampler, full_loss, sampled_loss
 
 
 def log_uniform(words: int) -> np.ndarray:

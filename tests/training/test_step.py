@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_runs import SMALL, WORD_INPUT, alone, changed, make_work
+from small_runs import SMALL, WORD_INPUT, alone, changed, make_trainer
 from torch import nn
 
 from elmokit.config import LstmConfig
@@ -15,10 +15,8 @@ from elmokit.corpus.shards import TokenCorpus
 from elmokit.engines import Clips
 from elmokit.engines.train import run_window
 from elmokit.model.init import random_model
-from elmokit.training.batches import Batch
-from elmokit.training.data import SentenceStreams
-from elmokit.training.heads import UsedRows
-from elmokit.training.model_sizes import model_config
+from elmokit.training.data import LmBatch, SentenceStreams
+from elmokit.training.losses import UsedRows
 from elmokit.training.optim import (
     RowOptimizer,
     clip_gradients,
@@ -26,7 +24,7 @@ from elmokit.training.optim import (
     learning_rate,
     merge_rows,
 )
-from elmokit.training.settings import OptimizerConfig
+from elmokit.training.settings import OptimizerConfig, model_config
 from elmokit.training.trainer import PretrainTrainer
 from elmokit.training.window_model import _weights, run_windows, zero_states
 
@@ -53,18 +51,18 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 class PlainModel:
     """The model in numpy: one word, one step, one row at a time."""
 
-    def __init__(self, work: PretrainTrainer, corpus: TokenCorpus) -> None:
-        self.config = work._bilm.config
+    def __init__(self, trainer: PretrainTrainer, corpus: TokenCorpus) -> None:
+        self.config = trainer._bilm.config
         self.corpus = corpus
         self.v = {
             name: tensor.detach().numpy().astype(np.float64)
-            for name, tensor in work._bilm.state_dict().items()
+            for name, tensor in trainer._bilm.state_dict().items()
         }
-        self.words = len(work.vocabulary)
-        self.carry = work._config.data.carry
+        self.words = len(trainer.vocabulary)
+        self.carry = trainer._config.data.carry
         lstm = self.config.lstm
-        self.cells = np.zeros((2, lstm.layers, work._config.data.rows, lstm.cells))
-        self.outputs = np.zeros((2, lstm.layers, work._config.data.rows, lstm.width))
+        self.cells = np.zeros((2, lstm.layers, trainer._config.data.rows, lstm.cells))
+        self.outputs = np.zeros((2, lstm.layers, trainer._config.data.rows, lstm.width))
 
     def spell(self, word: int) -> list[int]:
         """Byte ids: markers have ids of their own, the rest is padding."""
@@ -124,15 +122,15 @@ class PlainModel:
         return top
 
     def losses(
-        self, work: PretrainTrainer, words: np.ndarray, goals: np.ndarray, window: int
+        self, trainer: PretrainTrainer, words: np.ndarray, goals: np.ndarray, window: int
     ) -> list:
         """Mean sampled loss of each direction."""
-        sampler = work._sampler
+        sampler = trainer._sampler
         bias = self.v["softmax.bias"] - sampler.log_expected
         top = self.read(words)
         result = []
         for d in range(len(words)):
-            negatives = sampler.draw(work._config.run.seed, window, d)
+            negatives = sampler.draw(trainer._config.run.seed, window, d)
             values = []
             for t, row in np.ndindex(*words.shape[1:]):
                 goal = int(goals[d, t, row])
@@ -144,15 +142,15 @@ class PlainModel:
         return result
 
 
-def windows(work: PretrainTrainer, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def windows(trainer: PretrainTrainer, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Inputs and targets of the first windows as corpus ids, (D, T, B) each."""
-    data = work._config.data
+    data = trainer._config.data
     source = SentenceStreams(
-        work._corpus.split("train"),
+        trainer._corpus.split("train"),
         rows=range(data.rows),
         total_rows=data.rows,
         unroll=data.unroll,
-        seed=work._config.run.seed,
+        seed=trainer._config.run.seed,
     )
     result = []
     for _ in range(count):
@@ -171,11 +169,14 @@ def test_losses_of_two_windows_equal_plain_numpy(corpus: TokenCorpus, tmp_path: 
         data={"vocabulary": 20, "rows": 3, "unroll": 9, "carry": carry},
         optimizer={"accumulate": 2},
     )
-    work = make_work(config, corpus, tmp_path)
-    plain = PlainModel(work, corpus)
-    found = work.step(0)
+    trainer = make_trainer(config, corpus, tmp_path)
+    plain = PlainModel(trainer, corpus)
+    found = trainer.step(0)
     expected = np.mean(
-        [plain.losses(work, *window, number) for number, window in enumerate(windows(work, 2))],
+        [
+            plain.losses(trainer, *window, number)
+            for number, window in enumerate(windows(trainer, 2))
+        ],
         axis=0,
     )
     assert found.losses.tolist() == pytest.approx(expected.tolist(), rel=1e-5)
@@ -183,7 +184,7 @@ def test_losses_of_two_windows_equal_plain_numpy(corpus: TokenCorpus, tmp_path: 
     top = np.abs(plain.outputs)
     assert 0.02 < (top == 0.1).mean() < 0.98, "the projection's clip shall bite sometimes"
     assert 0.02 < (np.abs(plain.cells) == 0.2).mean() < 0.98, "and the cells' clip"
-    for number, state in enumerate(work._states):
+    for number, state in enumerate(trainer._states):
         np.testing.assert_allclose(state.cells.numpy(), plain.cells[:, number], atol=1e-5)
         np.testing.assert_allclose(state.output.numpy(), plain.outputs[:, number], atol=1e-5)
 
@@ -200,12 +201,17 @@ LOSSES = {
 }
 
 
-def total_loss(work: PretrainTrainer, batch: Batch) -> tuple[torch.Tensor, list[UsedRows]]:
-    states = zero_states(work._bilm, work._config.data.rows)
+def total_loss(trainer: PretrainTrainer, batch: LmBatch) -> tuple[torch.Tensor, list[UsedRows]]:
+    states = zero_states(trainer._bilm, trainer._config.data.rows)
     top, states = run_windows(
-        work._bilm, batch, states, carry=work._config.data.carry, dropout=0.0, dtype=torch.float64
+        trainer._bilm,
+        batch,
+        states,
+        carry=trainer._config.data.carry,
+        dropout=0.0,
+        dtype=torch.float64,
     )
-    sums, rows = work._head.loss(top, batch)
+    sums, rows = trainer._loss(top, batch)
     return sums.mean() / top.shape[1], rows
 
 
@@ -215,14 +221,14 @@ def total_loss(work: PretrainTrainer, batch: Batch) -> tuple[torch.Tensor, list[
 def test_gradients_are_slopes(corpus, tmp_path, loss, backward):
     lstm = replace(FULL_MODEL["lstm"], backward=backward)
     config = changed(SMALL, loss=LOSSES[loss], model={**FULL_MODEL, "lstm": lstm})
-    work = make_work(config, corpus, tmp_path)
-    batch = next(work._reading())
-    value, rows = total_loss(work, batch)
+    trainer = make_trainer(config, corpus, tmp_path)
+    batch = next(trainer._prefetched())
+    value, rows = total_loss(trainer, batch)
     value.backward()
     by_rows = {id(item.parameter): item for item in rows}
     random = torch.Generator().manual_seed(0)
     checked = 0
-    for name, parameter in work._named_parameters():
+    for name, parameter in trainer._named_parameters():
         direction = torch.randn(parameter.shape, generator=random)
         gradient = torch.zeros_like(parameter)
         if id(parameter) in by_rows:
@@ -235,7 +241,7 @@ def test_gradients_are_slopes(corpus, tmp_path, loss, backward):
         for sign in (1, -1):
             with torch.no_grad():
                 parameter.copy_(kept + sign * 1e-6 * direction)
-                ends.append(total_loss(work, batch)[0].item())
+                ends.append(total_loss(trainer, batch)[0].item())
         with torch.no_grad():
             parameter.copy_(kept)
         slope = (ends[0] - ends[1]) / 2e-6
@@ -387,11 +393,11 @@ def gradients_of_step(
 ) -> tuple[PretrainTrainer, dict[str, torch.Tensor], float]:
     """Take a step of plain SGD without clipping: the change of a weight is its gradient."""
     plain = {"name": "sgd", "momentum": 0.0, "lr": 1.0, "warmup": 0, "clip_norm": 1e9}
-    work = make_work(changed(config, optimizer=plain), corpus, folder)
-    before = {n: p.detach().clone() for n, p in work._named_parameters()}
-    result = work.step(0)
-    changes = {n: before[n] - p.detach() for n, p in work._named_parameters()}
-    return work, changes, float(result.norm)
+    trainer = make_trainer(changed(config, optimizer=plain), corpus, folder)
+    before = {n: p.detach().clone() for n, p in trainer._named_parameters()}
+    result = trainer.step(0)
+    changes = {n: before[n] - p.detach() for n, p in trainer._named_parameters()}
+    return trainer, changes, float(result.norm)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -408,10 +414,10 @@ def test_a_clipped_step_is_the_same_step_but_shorter(corpus, tmp_path):
     _, changes, norm = gradients_of_step(SMALL, corpus, tmp_path)
     bound = norm / 7
     sgd = {"name": "sgd", "momentum": 0.0, "lr": 1.0, "warmup": 0, "clip_norm": bound}
-    work = make_work(changed(SMALL, optimizer=sgd), corpus, tmp_path)
-    before = {n: p.detach().clone() for n, p in work._named_parameters()}
-    assert float(work.step(0).norm) == pytest.approx(norm, rel=1e-6)
-    for name, parameter in work._named_parameters():
+    trainer = make_trainer(changed(SMALL, optimizer=sgd), corpus, tmp_path)
+    before = {n: p.detach().clone() for n, p in trainer._named_parameters()}
+    assert float(trainer.step(0).norm) == pytest.approx(norm, rel=1e-6)
+    for name, parameter in trainer._named_parameters():
         found = before[name] - parameter.detach()
         torch.testing.assert_close(found, changes[name] / 7, rtol=1e-3, atol=1e-6)
 
@@ -423,7 +429,7 @@ def test_times_unroll_multiplies_the_gradient_and_not_the_reported_loss(corpus, 
     assert long == pytest.approx(5 * norm, rel=1e-5)
     for name, change in once.items():
         torch.testing.assert_close(often[name], 5 * change, rtol=1e-3, atol=2e-6)
-    reported = [make_work(c, corpus, tmp_path).step(0).losses for c in (SMALL, config)]
+    reported = [make_trainer(c, corpus, tmp_path).step(0).losses for c in (SMALL, config)]
     assert torch.equal(*reported)
 
 
@@ -431,13 +437,13 @@ def test_two_windows_accumulated_are_the_mean_of_their_gradients(corpus, tmp_pat
     """Taken one after the other from the same weights, the second from the first one's state."""
     _, both, _ = gradients_of_step(changed(SMALL, optimizer={"accumulate": 2}), corpus, tmp_path)
     still = {"name": "sgd", "momentum": 0.0, "lr": 1.0, "warmup": 0, "clip_norm": 1e9}
-    work = make_work(changed(SMALL, optimizer=still), corpus, tmp_path)
-    start = {n: p.detach().clone() for n, p in work._named_parameters()}
+    trainer = make_trainer(changed(SMALL, optimizer=still), corpus, tmp_path)
+    start = {n: p.detach().clone() for n, p in trainer._named_parameters()}
     total = {n: torch.zeros_like(p) for n, p in start.items()}
     for number in range(2):
-        work.step(number)
+        trainer.step(number)
         with torch.no_grad():
-            for name, parameter in work._named_parameters():
+            for name, parameter in trainer._named_parameters():
                 total[name] += (start[name] - parameter) / 2
                 parameter.copy_(start[name])
     for name, change in both.items():
@@ -446,13 +452,13 @@ def test_two_windows_accumulated_are_the_mean_of_their_gradients(corpus, tmp_pat
 
 def test_dropout_falls_where_the_original_puts_it(corpus, tmp_path):
     """On every layer's input, of which the residual carries the dropped one, and on the top."""
-    work = make_work(changed(SMALL, model={"lstm": FULL_MODEL["lstm"]}), corpus, tmp_path)
-    bilm, batch, share = work._bilm, next(work._reading()), 0.4
+    trainer = make_trainer(changed(SMALL, model={"lstm": FULL_MODEL["lstm"]}), corpus, tmp_path)
+    bilm, batch, share = trainer._bilm, next(trainer._prefetched()), 0.4
     states = zero_states(bilm, 4)
     torch.manual_seed(5)
     found, _ = run_windows(bilm, batch, states, carry=True, dropout=share, dtype=torch.float32)
     torch.manual_seed(5)
-    x = torch.cat([bilm.encoder(group) for group in batch.inputs])[batch.places]
+    x = torch.cat([bilm.encoder(group) for group in batch.inputs])[batch.word_indices]
     for number, state in enumerate(states):
         x = torch.dropout(x, share, True)
         weights = _weights(bilm, number, torch.float32)
@@ -488,8 +494,8 @@ def test_schedules():
 
 def test_a_step_uses_its_own_rate(corpus, tmp_path):
     config = changed(SMALL, optimizer={"warmup": 10})
-    work = make_work(config, corpus, tmp_path)
-    assert [work.step(number).rate for number in (0, 4, 9, 12)] == pytest.approx(
+    trainer = make_trainer(config, corpus, tmp_path)
+    assert [trainer.step(number).lr for number in (0, 4, 9, 12)] == pytest.approx(
         [0.001, 0.005, 0.01, 0.01]
     )
 
@@ -499,8 +505,10 @@ def test_frozen_models_learn_a_softmax_and_nothing_else(corpus, tmp_path):
         config = changed(SMALL, optimizer={"name": name})
         bilm = random_model(model_config(config, corpus), 0)
         before = {n: p.detach().clone() for n, p in bilm.named_parameters()}
-        work = PretrainTrainer(bilm, corpus, config, context=alone(), folder=tmp_path, frozen=True)
+        trainer = PretrainTrainer(
+            bilm, corpus, config, context=alone(), folder=tmp_path, frozen=True
+        )
         for number in range(2):
-            work.step(number)
+            trainer.step(number)
         changed_names = {n for n, p in bilm.named_parameters() if not torch.equal(p, before[n])}
         assert changed_names == {"softmax.weight", "softmax.bias"}

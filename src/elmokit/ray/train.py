@@ -20,7 +20,7 @@ from typing import Any
 from elmokit.corpus.documents import HUGGING_FACE
 from elmokit.corpus.prepare import CorpusConfig
 from elmokit.errors import ConfigError, ElmokitError, MissingExtraError
-from elmokit.training.distributed import PATIENCE, PeerError
+from elmokit.training.distributed import TIMEOUT, PeerError
 from elmokit.training.pretrain import SETTINGS_FILE, pretrain, run_description
 from elmokit.training.run_folder import RunFolder
 from elmokit.training.settings import PretrainConfig
@@ -94,7 +94,7 @@ def pretrain_with_ray(
                 "data_licence": data_licence,
                 "tensorboard": tensorboard,
             },
-            torch_config=ray.train.torch.TorchConfig(timeout_s=int(PATIENCE.total_seconds())),
+            torch_config=ray.train.torch.TorchConfig(timeout_s=int(TIMEOUT.total_seconds())),
             scaling_config=ray.train.ScalingConfig(num_workers=workers, use_gpu=use_gpu),
             run_config=ray.train.RunConfig(
                 name=RAY_FOLDER,

@@ -121,9 +121,9 @@ class TaskTrainer:
         others = [v for name, v in numbers.items() if name != score.primary]
         # The loop looks for the lowest. Of equal looks the one is better that is so otherwise.
         watched = score.value + _TIE * fmean(others) if others else score.value
-        return {"score": -watched, "begun": float(score.value > 0), **numbers}
+        return {"score": -watched, "has_signal": float(score.value > 0), **numbers}
 
-    def keep(self, measured: Mapping[str, float]) -> None:
+    def save_best(self, measured: Mapping[str, float]) -> None:
         """Store the present weights as the best so far."""
         self._keep()
 

@@ -1,8 +1,8 @@
-"""`adapt`: go on training any loaded model on the text of a domain.
+"""`adapt`: continue training any loaded model on the text of a domain.
 
-Published models come without a softmax. Theirs is made anew for the words of the new text: first
-it learns alone, with the model as it came, then both learn together. Perplexity before and after
-is measured with the same vocabulary, so that the two can be compared.
+Published models come without a softmax. Theirs is made for the words of the new text: first it is
+trained alone, with the biLM frozen, then everything is trained. Perplexity before and after is
+measured with the same vocabulary, so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from elmokit.training.loop import Outcome, train
 from elmokit.training.pretrain import (
     CORPUS_FOLDER,
     SETTINGS_FILE,
+    Best,
     finish,
     loop_config,
     open_corpus,
@@ -47,7 +48,7 @@ from elmokit.training.settings import (
 from elmokit.training.trainer import PretrainTrainer, heldout_perplexity
 
 SOFTMAX_FOLDER = "softmax"
-"""Inside the run's folder: the part of the run in which the new softmax learns alone."""
+"""Inside the run's folder: the part of the run in which the new softmax is trained alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,7 @@ class AdaptConfig:
     output: str
     """Where the adapted model goes."""
     softmax_steps: int = 500
-    """Steps in which a new softmax learns alone."""
+    """Steps in which a new softmax is trained alone."""
     softmax_lr: float = 2e-3
     """Learning rate of these steps."""
     data: DataConfig = field(default_factory=lambda: DataConfig(vocabulary=30_000, rows=64))
@@ -99,14 +100,14 @@ def adapt(
     preparation: CorpusConfig | None = None,
     data_licence: str | None = None,
 ) -> Adapted:
-    """Go on training a model on other text.
+    """Continue training a model on other text.
 
     Args:
         model: Any model that `elmokit.load` reads.
         corpus: Text files, or one folder made by ``elmokit corpus prepare``.
         config: Settings.
-        resume: Go on with an adaptation that was stopped in this output folder.
-        device: Where to compute; a GPU when there is one.
+        resume: Continue an adaptation that was stopped in this output folder.
+        device: The device; a GPU when there is one.
         preparation: How text files become a corpus; by the model's own tokeniser when left out.
         data_licence: Under which licence the text is, for the model card.
 
@@ -118,7 +119,7 @@ def adapt(
     if elmo.config.words is not None and elmo.vocabulary is None:
         raise ConfigError(f"{elmo.source}: the model reads words but has no vocabulary")
     if elmo.config.softmax is not None and elmo.config.softmax.cutoffs:
-        # Its words stand in clusters, of which no sample can be drawn.
+        # Its words are in clusters, of which no sample can be drawn.
         config = replace(config, loss=replace(config.loss, kind="full"))
     texts = corpus if isinstance(corpus, list) else [corpus]
     settings = PretrainConfig(
@@ -143,18 +144,20 @@ def adapt(
                 bilm, text, _softmax_alone(settings, config), vocabulary, symbols, context,
                 folder.training / SOFTMAX_FOLDER, folder=folder.output, resume=resume, frozen=True,
             )  # fmt: skip
-        now = Elmo(_checkpoint(elmo, bilm, vocabulary), device=context.device)
-        before = heldout_perplexity(now, text, None, carry=config.data.carry)
+        start = Elmo(_checkpoint(elmo, bilm, vocabulary), device=context.device)
+        before = heldout_perplexity(start, text, None, carry=config.data.carry)
         outcome, display = _train(
             bilm, text, settings, vocabulary, symbols, context, folder.training,
             folder=folder.output, resume=resume, frozen=False,
         )  # fmt: skip
+        best: Best | None = None
         if context.is_main:
-            finish(folder, settings, text, outcome, context, display, data_licence, before)
+            best = finish(folder, settings, text, outcome, context, display, data_licence, before)
         context.barrier()
-    adapted = load(folder.output, device=context.device)
-    after = heldout_perplexity(adapted, text, None, carry=config.data.carry)
-    return Adapted(adapted, before, after)
+    if best is None:
+        adapted = load(folder.output, device=context.device)
+        best = Best(adapted, heldout_perplexity(adapted, text, None, carry=config.data.carry))
+    return Adapted(best.elmo, before, best.perplexity)
 
 
 def _check_tokenizer(elmo: Elmo, text: TokenCorpus) -> None:
@@ -182,7 +185,7 @@ def _train(
     frozen: bool,
 ) -> tuple[Outcome, Display]:
     """One part of an adaptation: the softmax alone, or everything."""
-    work = PretrainTrainer(
+    trainer = PretrainTrainer(
         bilm,
         text,
         settings,
@@ -195,9 +198,9 @@ def _train(
     run.mkdir(parents=True, exist_ok=True)
     display = Display(run / LOG_FILE, visible=context.is_main)
     if frozen:
-        display.note(f"a new softmax for {len(vocabulary):,} words learns alone first")
+        display.note(f"a new softmax for {len(vocabulary):,} words is trained alone first")
     loop = replace(loop_config(settings), evaluate_first=not frozen)
-    outcome = train(work, loop, folder=run, context=context, display=display, resume=resume)
+    outcome = train(trainer, loop, folder=run, context=context, display=display, resume=resume)
     display.close()
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt
@@ -224,7 +227,7 @@ def _with_softmax(
 
 
 def _copied(elmo: Elmo) -> dict[str, Tensor]:
-    """The model's weights, so that the one that was given stays as it is."""
+    """Copies of the weights, so that the given model is not changed."""
     return {name: tensor.clone() for name, tensor in elmo.checkpoint().weights.items()}
 
 

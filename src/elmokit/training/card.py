@@ -48,9 +48,9 @@ def model_card(
     train = corpus.split("train")
     parameters = sum(p.numel() for p in elmo.bilm.parameters())
     progress = outcome.progress
-    memory = "every sentence from a zero initial state"
+    state = "every sentence from a zero initial state"
     if measured.state == "carry":
-        memory = "memory carried from sentence to sentence"
+        state = "state carried from sentence to sentence"
     before_line = "" if before is None else f"- before adaptation: {before.perplexity:.2f}\n"
     backward = "" if measured.backward is None else f", backward {measured.backward:.2f}"
     return f"""# {title}
@@ -64,7 +64,7 @@ An ELMo model made with elmokit {__version__} on {datetime.date.today()}.
 
 ## Held-out perplexity
 
-Full softmax, documents that were not trained on, {memory}.
+Full softmax, documents that were not trained on, {state}.
 
 - **{measured.perplexity:.2f}** (geometric mean; forward {measured.forward:.2f}{backward})
 {before_line}- {measured.tokens:,} tokens, {measured.oov_rate:.2%} outside the vocabulary of \
@@ -94,7 +94,7 @@ def draw_curves(log: Path, picture: Path) -> bool:
     figure = Figure(figsize=(10, 4), layout="tight")
     axes = figure.subplots(1, 2)
     axes[0].plot([e["step"] for e in train], [e["loss"] for e in train], color="black", lw=0.8)
-    axes[0].set(xlabel="step", ylabel="training loss (nats a token)")
+    axes[0].set(xlabel="step", ylabel="training loss (nats per token)")
     names: Sequence[tuple[str, str]] = (("forward", "--"), ("backward", ":"), ("perplexity", "-"))
     for name, line in names:
         points = [(e["step"], e[name]) for e in heldout if name in e]

@@ -1,4 +1,4 @@
-"""Snapshots of a run: one file each, whole or not there, checked when read.
+"""Snapshots of a run: one file each, written atomically, checked when read.
 
 A snapshot is a safetensors file with the tensors of a run (weights, optimizer, LSTM state, random
 states) and, in its metadata, a JSON text with everything else and checksums of that text and of
@@ -9,7 +9,6 @@ kept, so that one that went bad on the disk does not end the run.
 from __future__ import annotations
 
 import json
-import os
 import re
 import zlib
 from collections.abc import Mapping
@@ -17,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from elmokit.errors import CheckpointError
-from elmokit.files import atomic_file
+from elmokit.files import read_tensors, write_tensors
 
 _KEPT = 2
 _NAME = re.compile(r"snapshot-(\d{9})\.safetensors")
@@ -38,28 +36,18 @@ class Snapshot:
 
 def save_snapshot(folder: Path, snapshot: Snapshot) -> Path:
     """Write a snapshot and remove all but the newest two."""
-    from safetensors.torch import save_file
-
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"snapshot-{snapshot.step:09d}.safetensors"
-    tensors = {name: t.detach().cpu().contiguous() for name, t in snapshot.tensors.items()}
     facts = json.dumps({**snapshot.facts, "step": snapshot.step})
-    metadata = {
-        "facts": facts,
-        "facts_crc32": str(zlib.crc32(facts.encode())),
-        "crc32": json.dumps({name: _crc(tensor) for name, tensor in tensors.items()}),
-    }
-    with atomic_file(path) as temporary:
-        save_file(tensors, temporary, metadata=metadata)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+    metadata = {"facts": facts, "facts_crc32": str(zlib.crc32(facts.encode()))}
+    write_tensors(path, snapshot.tensors, metadata, sync=True)
     for old in sorted(_snapshots(folder))[:-_KEPT]:
         old.unlink(missing_ok=True)
     return path
 
 
 def latest_snapshot(folder: Path) -> Snapshot | None:
-    """The newest snapshot that is whole; None where there is none at all.
+    """The newest snapshot that is intact; None where there is none at all.
 
     Raises:
         CheckpointError: There are snapshots, but all of them are damaged.
@@ -80,25 +68,11 @@ def _snapshots(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> Snapshot:
-    from safetensors import SafetensorError, safe_open
-
+    tensors, metadata = read_tensors(path, "a whole snapshot", copy=False)
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        checks = json.loads(metadata["crc32"])
         if zlib.crc32(metadata["facts"].encode()) != int(metadata["facts_crc32"]):
             raise ValueError("the checksum of its facts differs")
         facts = json.loads(metadata["facts"])
-        snapshot = Snapshot(facts.pop("step"), tensors, facts)
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        return Snapshot(facts.pop("step"), tensors, facts)
+    except (ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: not a whole snapshot ({error})") from None
-    for name, tensor in tensors.items():
-        if checks.get(name) != _crc(tensor):
-            raise CheckpointError(f"{path}: the tensor {name} is damaged (its checksum differs)")
-    return snapshot
-
-
-def _crc(tensor: Tensor) -> int:
-    flat = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0)
-    return zlib.crc32(flat.numpy().data)

@@ -1,8 +1,8 @@
-"""A training step that repeats on a GPU, captured once as a CUDA graph and replayed.
+"""CUDA graphs: the forward and backward pass of a training step, captured once and replayed.
 
-A training step starts a thousand small kernels; started one by one they keep the host busier than
-the GPU. A graph starts them all at once. It repeats the work on the same memory, so its inputs
-are copied to where the recording read them.
+A training step launches a thousand small kernels; launched one by one they keep the host busier
+than the GPU. A graph launches them all at once. It runs on the same memory every time, so a batch
+is copied to the graph's static inputs before each replay.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from elmokit.training.batches import Batch
+from elmokit.training.data import LmBatch
 
 Result = TypeVar("Result")
 
-_MOST_RECORDINGS = 12
+_MOST_GRAPHS = 12
 
 
 class CudaGraphRunner(Generic[Result]):
-    """Calls a function of batches, and replays it where a batch of the same shapes came before.
+    """Calls a function of batches; captures and replays a CUDA graph for shapes that repeat.
 
     Args:
         function: Its kernels depend on the batch's shapes alone. What it returns is overwritten
             by later calls.
-        device: Where the batches shall be; off a GPU every call is a plain one.
-        active: Whether anything is recorded.
+        device: Where the batches go; without a GPU every call is eager.
+        active: Whether anything is captured.
     """
 
     def __init__(
-        self, function: Callable[[Batch], Result], device: torch.device, *, active: bool
+        self, function: Callable[[LmBatch], Result], device: torch.device, *, active: bool
     ) -> None:
         self._function = function
         self._device = device
         self._active = active and device.type == "cuda"
         self._seen: set[tuple[torch.Size, ...]] = set()
-        self._recordings: dict[tuple[torch.Size, ...], _Recording[Result]] = {}
-        # All recordings share their memory: the result of one is used before another runs.
+        self._graphs: dict[tuple[torch.Size, ...], _CapturedGraph[Result]] = {}
+        # All graphs share one memory pool: the result of one is used before another is replayed.
         self._pool = torch.cuda.graph_pool_handle() if self._active else None
 
-    def __call__(self, batch: Batch) -> Result:
+    def __call__(self, batch: LmBatch) -> Result:
         """The function's result for a batch that may still be on the host."""
         shapes: list[torch.Size] = []
 
@@ -52,47 +52,47 @@ class CudaGraphRunner(Generic[Result]):
         if self._active:
             batch.map(shape)
             key = tuple(shapes)
-            if key in self._recordings:
-                return self._recordings[key].replay(batch)
-            if key in self._seen and len(self._recordings) < _MOST_RECORDINGS:
-                self._recordings[key] = _Recording(self._function, batch, self._device, self._pool)
-                return self._recordings[key].replay(batch)
-            # The first time everything is compiled and set up, which cannot be recorded.
+            if key in self._graphs:
+                return self._graphs[key].replay(batch)
+            if key in self._seen and len(self._graphs) < _MOST_GRAPHS:
+                self._graphs[key] = _CapturedGraph(self._function, batch, self._device, self._pool)
+                return self._graphs[key].replay(batch)
+            # The first call compiles kernels and allocates, which cannot be captured.
             self._seen.add(key)
         return self._function(self._on_device(batch))
 
-    def _on_device(self, batch: Batch) -> Batch:
+    def _on_device(self, batch: LmBatch) -> LmBatch:
         return batch.map(lambda tensor: tensor.to(self._device, non_blocking=True))
 
 
-class _Recording(Generic[Result]):
-    """One graph, with the place of its inputs and outputs."""
+class _CapturedGraph(Generic[Result]):
+    """One graph with its static inputs and outputs."""
 
     def __init__(
         self,
-        function: Callable[[Batch], Result],
-        batch: Batch,
+        function: Callable[[LmBatch], Result],
+        batch: LmBatch,
         device: torch.device,
         pool: Any,
     ) -> None:
         self._inputs: list[Tensor] = []
 
-        def place(tensor: Tensor) -> Tensor:
+        def static_input(tensor: Tensor) -> Tensor:
             copy = tensor.to(device, copy=True)
             self._inputs.append(copy)
             return copy
 
-        inputs = batch.map(place)
+        inputs = batch.map(static_input)
         self._graph = torch.cuda.CUDAGraph()
-        # The threads that make batches go on using the GPU's host memory meanwhile.
+        # The threads that make batches keep allocating pinned memory meanwhile.
         with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             self._result = function(inputs)
 
-    def replay(self, batch: Batch) -> Result:
-        places = iter(self._inputs)
+    def replay(self, batch: LmBatch) -> Result:
+        inputs = iter(self._inputs)
 
         def fill(tensor: Tensor) -> Tensor:
-            return next(places).copy_(tensor, non_blocking=True)
+            return next(inputs).copy_(tensor, non_blocking=True)
 
         batch.map(fill)
         self._graph.replay()

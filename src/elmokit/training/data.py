@@ -1,28 +1,42 @@
-"""A corpus as endless rows of sentences, cut into windows, at an exact position.
+"""A corpus as endless rows of sentences, cut into windows, and windows as training batches.
 
 Row r of R reads the sentences r, r + R, r + 2R, ... of one endless sequence: the corpus in a new
 random order for every pass. Forward, a sentence is read as ``<S> w1 ... wn`` and predicts
 ``w1 ... wn </S>``; backward it is read as ``</S> wn ... w1`` and predicts ``wn ... w1 <S>``, so
 both directions are in the same sentence at the same time and need the same words' vectors.
 
-Everything follows from the seed and the number of windows read, so that number alone is the
-position: a run that goes on, with whatever number of processes, sees the data it would have seen.
+A window is the next T steps of every row (truncated backpropagation through time). Everything
+follows from the seed and the number of windows read, so that number alone is the position: a
+resumed run, with whatever world size, sees the data it would have seen.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+import queue
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.errors import ConfigError
+from elmokit.text.inputs import InputBuilder, WordInputs
+from elmokit.text.vocab import Vocabulary
+
+if TYPE_CHECKING:
+    from elmokit.training.losses import LogUniformSampler
 
 Ids = NDArray[np.int64]
 
 BEGIN, END, UNKNOWN = 0, 1, 2
-"""Ids of the special words, first in every word table."""
+"""Ids of the special words, first in every corpus."""
 
-_WINDOWS_AHEAD = 8  # a row is refilled for about so many windows at once
+_REFILL_WINDOWS = 8  # a row is refilled for about so many windows at once
 
 
 class Sentences(Protocol):
@@ -37,7 +51,7 @@ class Sentences(Protocol):
 
 @dataclass(frozen=True)
 class Window:
-    """One stretch of every row: word-table ids, each (B, T)."""
+    """The next T steps of every row: word ids of the corpus, each (B, T)."""
 
     number: int
     """How many windows were read before this one."""
@@ -78,8 +92,8 @@ class SentenceStreams:
         self._steps = sentences.lengths() + 1
         self._orders: dict[int, Ids] = {}
         typical = max(1.0, float(self._steps.mean()))
-        self._refill = int(unroll * _WINDOWS_AHEAD / typical) + 2
-        # Per row: the next sentence in the row's own count, and the steps read ahead.
+        self._refill = int(unroll * _REFILL_WINDOWS / typical) + 2
+        # Per row: the next sentence in the row's own count, and the steps read already.
         self._next = np.zeros(len(self._rows), dtype=np.int64)
         self._buffers: list[NDArray[np.int64]] = [np.empty((4, 0), np.int64)] * len(self._rows)
         if start:
@@ -104,8 +118,8 @@ class SentenceStreams:
     def _fill(self, rows: list[int]) -> None:
         """Read on in some rows."""
         count = self._refill
-        places = self._next[rows][:, None] + np.arange(count)  # (rows, count)
-        sentences = self._numbers(places * self._total_rows + self._rows[rows][:, None])
+        own = self._next[rows][:, None] + np.arange(count)  # (rows, count)
+        sentences = self._numbers(own * self._total_rows + self._rows[rows][:, None])
         self._next[rows] += count
         words, lengths = self._sentences.gather(sentences.ravel())
         steps = _both_directions(np.asarray(words, dtype=np.int64), lengths)  # (4, steps)
@@ -114,20 +128,20 @@ class SentenceStreams:
         for row, part in zip(rows, parts, strict=True):
             self._buffers[row] = np.concatenate([self._buffers[row], part], axis=1)
 
-    def _numbers(self, places: Ids) -> Ids:
-        """Sentence numbers at places of the endless sequence."""
+    def _numbers(self, positions: Ids) -> Ids:
+        """Sentence numbers at positions of the endless sequence."""
         size = len(self._steps)
-        passes = places // size
-        result = np.empty_like(places)
+        passes = positions // size
+        result = np.empty_like(positions)
         for number in np.unique(passes):
             here = passes == number
-            result[here] = self._order(int(number))[places[here] % size]
+            result[here] = self._order(int(number))[positions[here] % size]
         return result
 
     def _order(self, number: int) -> Ids:
         """The random order of one pass over the corpus."""
         if number not in self._orders:
-            # Rows are at most a few sentences apart, so two passes are enough to remember.
+            # Rows are at most a few sentences apart, so the orders of two passes suffice.
             for old in [n for n in self._orders if n < number - 1]:
                 del self._orders[old]
             order = np.random.default_rng([self._seed, number]).permutation(len(self._steps))
@@ -135,11 +149,11 @@ class SentenceStreams:
         return self._orders[number]
 
     def _skip(self, steps: int) -> None:
-        """Bring every row to where it stands after so many steps."""
+        """Bring every row to its position after so many steps."""
         left = np.full(len(self._rows), steps, dtype=np.int64)
         size, number = len(self._steps), 0
         while (left > 0).any():
-            # One pass of the sequence, dealt out to the rows, until each has used its steps up.
+            # One pass of the sequence, dealt out to the rows, until each has used up its steps.
             order = self._order(number)
             for i, row in enumerate(self._rows):
                 if left[i] <= 0:
@@ -169,7 +183,7 @@ def _both_directions(words: Ids, lengths: Ids) -> NDArray[np.int64]:
     after_start[starts] = False
     before_end = np.ones(total, dtype=bool)
     before_end[ends] = False
-    # Within each sentence, the place that mirrors each word's place.
+    # Within each sentence, the index that mirrors each word's index.
     first = np.cumsum(lengths) - lengths
     mirror = np.repeat(2 * first + lengths - 1, lengths) - np.arange(len(words))
     reversed_words = words[mirror]
@@ -178,3 +192,255 @@ def _both_directions(words: Ids, lengths: Ids) -> NDArray[np.int64]:
     result[2][after_start], result[2][starts] = reversed_words, END
     result[3][before_end], result[3][ends] = reversed_words, BEGIN
     return result
+
+
+# From windows to batches
+
+_FIRST = np.array([BEGIN, END])  # what each direction reads first in a sentence
+_PREFETCH = 6  # batches
+_MAKERS, _MAKER = 3, "elmokit-batches"
+"""Threads that make batches; numpy releases the GIL most of the time."""
+_AT_ONCE = 65_536  # words whose character ids are looked up at a time
+_GPU_WORDS = 1024
+_GROUPS, _GPU_GROUPS = 4, 1
+"""Short words need few columns of the character CNN, and long ones are rare: groups save columns.
+On a GPU the kernel skips padding columns itself."""
+
+
+@dataclass(frozen=True)
+class SoftmaxSample:
+    """The words of a sampled softmax: the negatives and targets of all directions."""
+
+    rows: Tensor  # (R,) distinct words; on a GPU padded with words that no index refers to
+    used: int
+    """How many of the rows count."""
+    targets: Tensor  # (D, N) index of each token's target in `rows`
+    negatives: Tensor  # (D, K) index of each negative in `rows`
+    accidental_hits: Tensor  # (D, N) the negative that is the token's own target, or -1
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> SoftmaxSample:
+        """The same with every tensor changed."""
+        changed = map(function, (self.rows, self.targets, self.negatives, self.accidental_hits))
+        rows, targets, negatives, accidental_hits = changed
+        return SoftmaxSample(rows, self.used, targets, negatives, accidental_hits)
+
+
+@dataclass(frozen=True)
+class LmBatch:
+    """What one training step reads. D directions, T steps, B rows, N = T B tokens."""
+
+    window: int
+    """How many windows were read before."""
+    inputs: tuple[WordInputs, ...]
+    """Distinct words of the batch, shortest first, in groups of similar length."""
+    word_indices: Tensor  # (D, T, B) index of each token in the distinct words
+    starts: Tensor  # (D, T, B) whether a sentence starts there
+    targets: Tensor  # (D, N) vocabulary ids
+    sample: SoftmaxSample | None
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> LmBatch:
+        """The same with every tensor changed, always in the same order."""
+
+        def optional(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else function(tensor)
+
+        return replace(
+            self,
+            inputs=tuple(WordInputs(*map(optional, (i.characters, i.words))) for i in self.inputs),
+            word_indices=function(self.word_indices),
+            starts=function(self.starts),
+            targets=function(self.targets),
+            sample=None if self.sample is None else self.sample.map(function),
+        )
+
+
+class CorpusWords:
+    """What the model reads and predicts for every word of a corpus.
+
+    Args:
+        words: The corpus's words in the order of their ids.
+        inputs: Gives the ids that the model reads.
+        vocabulary: The words that the softmax predicts.
+    """
+
+    def __init__(self, words: Sequence[str], inputs: InputBuilder, vocabulary: Vocabulary) -> None:
+        self._characters: NDArray[np.int32] | None = None
+        if inputs.alphabet is not None:
+            alphabet = inputs.alphabet
+            self._margin = alphabet.trim_margin
+            table = np.empty((len(words), alphabet.max_characters), dtype=np.int32)
+            for start in range(0, len(words), _AT_ONCE):
+                part = words[start : start + _AT_ONCE]
+                table[start : start + len(part)] = alphabet.ids(part, trim=False)
+            self._characters = table
+            self._lengths = (table != alphabet.padding).sum(axis=1)
+        self._words = inputs.word_ids(words) if inputs.reads_words else None
+        found = [vocabulary.id(word) for word in words]
+        if None in found:
+            raise ConfigError(
+                "the vocabulary has no entry for unknown words, and the text has words that it "
+                "does not hold; such a softmax cannot be trained on this text"
+            )
+        self.targets: NDArray[np.int64] = np.array(found, dtype=np.int64)
+        """The softmax's id of each word of the corpus."""
+
+    def lengths(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Characters of some words, markers included; all alike when none are read."""
+        return np.zeros_like(ids) if self._characters is None else self._lengths[ids]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def inputs(self, ids: NDArray[np.int64], *, trim: bool = True) -> WordInputs:
+        """What the token encoder reads for some words; `trim` drops padding columns."""
+        characters: NDArray[np.int32] | None = None
+        if self._characters is not None:
+            columns = self._characters.shape[1]
+            if trim:
+                columns = min(columns, int(self._lengths[ids].max(initial=0)) + self._margin)
+            characters = self._characters[ids, :columns]
+        return WordInputs(characters, None if self._words is None else self._words[ids])
+
+
+class BatchMaker:
+    """Turns windows into batches.
+
+    Args:
+        table: The corpus's words.
+        directions: 1 or 2.
+        sampler: Draws negatives; None for a loss over all words.
+        seed: Of the negatives.
+        gpu: Pin the tensors' memory, and round the numbers of words up, so that shapes repeat
+            and a captured CUDA graph can be replayed.
+    """
+
+    def __init__(
+        self,
+        table: CorpusWords,
+        *,
+        directions: int,
+        sampler: LogUniformSampler | None,
+        seed: int,
+        gpu: bool,
+    ) -> None:
+        self._table = table
+        self._directions = directions
+        self._sampler = sampler
+        self._seed = seed
+        self._pin = gpu
+        self._round = _GPU_WORDS if gpu else 1
+        self._groups = _GPU_GROUPS if gpu else _GROUPS
+
+    def __call__(self, window: Window) -> LmBatch:
+        """One batch."""
+        read = np.stack([window.forward, window.backward][: self._directions])  # (D, B, T)
+        goal = np.stack([window.forward_targets, window.backward_targets][: self._directions])
+        read, goal = read.transpose(0, 2, 1), goal.transpose(0, 2, 1)  # (D, T, B)
+        distinct, indices = _distinct(read, len(self._table))
+        order = np.argsort(self._table.lengths(distinct), kind="stable")
+        groups = np.array_split(order, self._groups)
+        position = np.empty_like(order)  # of each distinct word among the padded groups
+        start, inputs = 0, []
+        for group in groups:
+            padded = -(-len(group) // self._round) * self._round
+            position[group] = start + np.arange(len(group))
+            words = np.full(padded, distinct[0])
+            words[: len(group)] = distinct[group]
+            inputs.append(self._inputs(words))
+            start += padded
+        targets = self._table.targets[goal].reshape(self._directions, -1)  # (D, N)
+        return LmBatch(
+            window.number,
+            tuple(inputs),
+            self._tensor(position[indices].reshape(read.shape)),
+            self._tensor(read == _FIRST[: self._directions, None, None]),
+            self._tensor(targets),
+            self._sample(targets, window.number) if self._sampler is not None else None,
+        )
+
+    def _sample(self, targets: NDArray[np.int64], window: int) -> SoftmaxSample:
+        assert self._sampler is not None
+        drawn = [self._sampler.draw(self._seed, window, d) for d in range(self._directions)]
+        negatives = np.stack(drawn)  # (D, K)
+        together = np.concatenate([targets, negatives], axis=1)
+        rows, indices = _distinct(together, self._sampler.words)
+        target_indices, negative_indices = np.split(indices, [targets.shape[1]], axis=1)
+        accidental_hits = np.empty(targets.shape, dtype=np.int32)
+        for d, (goal, others) in enumerate(zip(target_indices, negative_indices, strict=True)):
+            # A negative that is a token's own target must not compete with it.
+            column = np.full(len(rows), -1, dtype=np.int32)
+            column[others] = np.arange(len(others))
+            accidental_hits[d] = column[goal]
+        padded = np.zeros(-(-len(rows) // self._round) * self._round, dtype=np.int64)
+        padded[: len(rows)] = rows
+        return SoftmaxSample(
+            self._tensor(padded),
+            len(rows),
+            self._tensor(target_indices),
+            self._tensor(negative_indices),
+            self._tensor(accidental_hits),
+        )
+
+    def _inputs(self, words: NDArray[np.int64]) -> WordInputs:
+        inputs = self._table.inputs(words, trim=not self._pin)
+        return WordInputs(*map(self._optional, (inputs.characters, inputs.words)))
+
+    def _optional(self, array: NDArray[np.integer] | None) -> Tensor | None:
+        return None if array is None else self._tensor(array)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        return tensor.pin_memory() if self._pin else tensor
+
+
+def _distinct(ids: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct ids in order, and the index of each id among them; ids are below `size`.
+
+    What `np.unique` gives, without sorting.
+    """
+    found = np.zeros(size, dtype=bool)
+    found[ids] = True
+    distinct = np.flatnonzero(found)
+    indices = np.empty(size, dtype=np.int64)
+    indices[distinct] = np.arange(len(distinct))
+    return distinct, indices[ids]
+
+
+def prefetch_batches(streams: SentenceStreams, maker: BatchMaker) -> Generator[LmBatch]:
+    """Batches prefetched by other threads; close the generator to end the threads."""
+    waiting: queue.Queue[Future[LmBatch]] = queue.Queue(maxsize=_PREFETCH)
+    stop = threading.Event()
+
+    def hand_over(item: Future[LmBatch]) -> None:
+        while not stop.is_set():
+            try:
+                waiting.put(item, timeout=0.05)
+                return
+            except queue.Full:
+                continue
+
+    def read() -> None:
+        try:
+            for window in streams:
+                hand_over(makers.submit(maker, window))
+                if stop.is_set():
+                    return
+        except BaseException as error:  # raised where the batch is taken
+            failed: Future[LmBatch] = Future()
+            failed.set_exception(error)
+            hand_over(failed)
+
+    makers = ThreadPoolExecutor(_MAKERS, thread_name_prefix=_MAKER)
+    thread = threading.Thread(target=read, name="elmokit-reading", daemon=True)
+    thread.start()
+    try:
+        while True:
+            yield waiting.get().result()
+    finally:
+        # A thread that still runs when Python exits can crash the whole process. But the garbage
+        # collector may close this in one of the threads, and a thread cannot join itself.
+        stop.set()
+        here = threading.current_thread()
+        if here is not thread:
+            thread.join()
+        makers.shutdown(wait=not here.name.startswith(_MAKER))

@@ -1,4 +1,4 @@
-"""What people watch: a table that grows, and the same as JSON lines in a file."""
+"""Progress of a run: a table in the terminal, and the same as JSON lines in a file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from elmokit.files import atomic_file
 
 
 class Display:
-    """Progress of one run; only the lead process has a visible one.
+    """Progress of one run; visible in the main process alone.
 
     Args:
-        log: File for JSON lines; entries beyond the step a run goes on from are dropped.
+        log: File for JSON lines; entries beyond the step a run is resumed from are dropped.
         visible: Whether anything is shown or written at all.
         tensorboard: Folder for TensorBoard.
         stream: Where the table goes.
-        parts: Names of the losses that make up the loss, a column each.
+        parts: Names of the losses that make up the loss, one column each.
     """
 
     def __init__(
@@ -51,12 +51,13 @@ class Display:
         if self._visible:
             print(text, file=self._stream, flush=True)
 
-    def resumed(self, step: int, looked: int) -> None:
-        """The run goes on after this step, and after the last look at held-out data."""
-        self.note(f"going on after step {step:,}")
+    def resumed(self, step: int, last_eval_step: int) -> None:
+        """The run is resumed after this step; the last evaluation may be of an earlier one."""
+        self.note(f"resuming from step {step:,}")
         if self._visible:
             entries = read_log(self._log)
-            kept = [e for e in entries if e["step"] <= (looked if e["kind"] == "heldout" else step)]
+            last = {"heldout": last_eval_step}
+            kept = [e for e in entries if e["step"] <= last.get(e["kind"], step)]
             with atomic_file(self._log) as temporary:
                 text = "".join(json.dumps(entry) + "\n" for entry in kept)
                 temporary.write_text(text, encoding="utf-8")
@@ -66,14 +67,14 @@ class Display:
         step: int,
         *,
         losses: Sequence[float],
-        rate: float,
+        lr: float,
         tokens: int,
         tokens_per_second: float,
-        seconds_left: float,
+        eta: float,
     ) -> None:
-        """A row of the table: what the steps since the last row gave."""
+        """A row of the table: the steps since the last row; `eta` in seconds."""
         loss = sum(losses) / len(losses)
-        values = {"loss": loss, "rate": rate, "tokens_per_second": tokens_per_second}
+        values = {"loss": loss, "rate": lr, "tokens_per_second": tokens_per_second}
         self._write("train", step, {**values, "losses": list(losses), "tokens": tokens})
         shares = [*losses, *[float("nan")] * len(self._parts)][: len(self._parts)]
         columns = {
@@ -82,17 +83,16 @@ class Display:
             "tokens/s": f"{tokens_per_second:>10,.0f}",
             "loss": f"{loss:>8.4f}",
             **{name: f"{share:>8.4f}" for name, share in zip(self._parts, shares, strict=True)},
-            "rate": f"{rate:>9.2e}",
-            "left": f"{duration(seconds_left):>8}",
+            "lr": f"{lr:>9.2e}",
+            "eta": f"{duration(eta):>8}",
         }
         if not self._shown_head:
             self.note(" ".join(f"{name:>{len(text)}}" for name, text in columns.items()))
             self._shown_head = True
-        row = " ".join(columns.values())
-        self.note(row)
+        self.note(" ".join(columns.values()))
 
     def evaluation(self, step: int, measured: Mapping[str, float], *, better: bool) -> None:
-        """What held-out data says."""
+        """The result of an evaluation on held-out data."""
         self._write("heldout", step, {**measured, "better": better})
         numbers = ", ".join(
             f"{name} {value:.4g}" for name, value in measured.items() if name != "score"
@@ -100,7 +100,7 @@ class Display:
         self.note(f"{step:>9,} held-out: {numbers}{' (best so far)' if better else ''}")
 
     def close(self) -> None:
-        """Finish what is written."""
+        """Close what is being written."""
         if self._board is not None:
             self._board.close()
 
@@ -117,7 +117,7 @@ class Display:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Entries of a log; a last line cut short by a kill is passed over."""
+    """Entries of a log; a last line cut short by a kill is skipped."""
     entries = []
     if path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""The one training loop: steps, looks at held-out data, snapshots, resuming, stopping.
+"""The one training loop: steps, evaluations, snapshots, resuming, early stopping.
 
 What is trained is a `Trainable`: it knows how to take a step, how to measure itself, and what its
 state is. The loop knows when to do which, shows progress, and never loses more than the steps
@@ -26,16 +26,16 @@ from elmokit.training.display import Display
 from elmokit.training.distributed import DistContext
 
 REPORT_EVERY = 20
-"""Steps between looks at the loss, which make the host wait for the device."""
+"""Steps between reading the losses, which synchronises host and device."""
 
 
 class DivergenceError(ElmokitError, ArithmeticError):
-    """The loss is no longer a number."""
+    """The loss is NaN or infinite."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step gives back, still on the device so that nobody has to wait for it."""
+    """What a step returns, still on the device so that nothing is synchronised."""
 
     losses: Tensor
     """Mean loss of each part (direction), (D,)."""
@@ -43,7 +43,7 @@ class StepResult:
     """Norm of the gradients before clipping."""
     tokens: int
     """Tokens read by all processes together."""
-    rate: float
+    lr: float
 
 
 class Trainable(Protocol):
@@ -55,21 +55,21 @@ class Trainable(Protocol):
     def evaluate(self) -> Mapping[str, float]:
         """Measure on held-out data; the value under ``score`` is better the lower it is.
 
-        While the value under ``begun``, where there is one, is 0, nothing is right yet: no lack of
-        improvement is counted.
+        While the value under ``has_signal``, where there is one, is 0, nothing is right yet, and
+        early stopping does not count evaluations without improvement.
         """
 
-    def keep(self, measured: Mapping[str, float]) -> None:
-        """Store the present weights as the best so far; called in the lead process."""
+    def save_best(self, measured: Mapping[str, float]) -> None:
+        """Store the present weights as the best so far; called in the main process."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that the next step depends on; called in all processes."""
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to a state."""
+        """Load the state of a snapshot."""
 
     def close(self) -> None:
-        """End whatever runs in the background; called when the run ends, however it does."""
+        """Stop background threads; called when the run ends, however it does."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +81,34 @@ class LoopConfig:
     save_every: int
     patience: int = 0
     evaluate_first: bool = False
-    """Look at held-out data before the first step too: what is there already must be beaten."""
+    """Evaluate before the first step too: the starting weights must be beaten."""
 
 
 @dataclass
 class Progress:
-    """Where a run stands; stored in its snapshots."""
+    """How far a run is; stored in its snapshots."""
 
     best: float = math.inf
     best_step: int = -1
-    looked: int = -1
-    """The step of the last look at held-out data."""
+    last_eval_step: int = -1
     without_improvement: int = 0
+    """Evaluations since the best one."""
     tokens: int = 0
     seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is stored."""
+        return {_STORED_NAMES.get(name, name): value for name, value in vars(self).items()}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Progress:
+        """Read what `to_dict` gives."""
+        names = {old: name for name, old in _STORED_NAMES.items()}
+        return cls(**{names.get(name, name): value for name, value in stored.items()})
+
+
+_STORED_NAMES = {"last_eval_step": "looked"}
+"""Names in snapshots, where they are not the attributes' own."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +122,7 @@ class Outcome:
 
 
 def train(
-    work: Trainable,
+    trainer: Trainable,
     config: LoopConfig,
     *,
     folder: Path,
@@ -119,26 +133,26 @@ def train(
     """Train until the last step, until nothing improves, or until interrupted.
 
     Args:
-        work: What is trained.
+        trainer: What is trained.
         config: When to do what.
         folder: Where snapshots go.
         context: The processes of the run.
         display: Where progress is shown.
-        resume: Go on from the newest snapshot, when there is one.
+        resume: Continue from the newest snapshot, when there is one.
 
     Raises:
-        DivergenceError: The loss is no longer a number; the last good snapshot is kept.
+        DivergenceError: The loss is NaN or infinite; the last good snapshot is kept.
     """
     progress = Progress()
     start = 0
     if resume:
         if (snapshot := latest_snapshot(folder)) is not None:
-            work.restore(snapshot)
-            progress = Progress(**snapshot.facts["progress"])
+            trainer.restore(snapshot)
+            progress = Progress.from_dict(snapshot.facts["progress"])
             start = snapshot.step
-        display.resumed(start, progress.looked)
-    loop = _Loop(work, config, folder, context, display, progress, start)
-    with _interruptions() as interrupted, closing(work):
+        display.resumed(start, progress.last_eval_step)
+    loop = _Loop(trainer, config, folder, context, display, progress, start)
+    with _interruptions() as interrupted, closing(trainer):
         return loop.run(interrupted)
 
 
@@ -147,7 +161,7 @@ class _Loop:
 
     def __init__(
         self,
-        work: Trainable,
+        trainer: Trainable,
         config: LoopConfig,
         folder: Path,
         context: DistContext,
@@ -155,7 +169,7 @@ class _Loop:
         progress: Progress,
         start: int,
     ) -> None:
-        self._work = work
+        self._trainer = trainer
         self._config = config
         self._folder = folder
         self._context = context
@@ -174,38 +188,38 @@ class _Loop:
         reason = ""
         while not reason:
             stop = self._is_interrupted(interrupted, done)
-            reason = "interrupted" if stop else self._look(done)
+            reason = "interrupted" if stop else self._evaluate_if_due(done)
             if self._unsaved and (reason or done % config.save_every == 0):
                 self._save(done)
             if not reason:
-                self._pending.append(self._work.step(done))
+                self._pending.append(self._trainer.step(done))
                 self._unsaved = True
                 done += 1
                 if done % REPORT_EVERY == 0:
                     self._report(done)
         return Outcome(reason, done, self._progress)
 
-    def _look(self, done: int) -> str:
-        """Look at held-out data if it is time to; returns a reason to stop if that gives one."""
+    def _evaluate_if_due(self, done: int) -> str:
+        """Evaluate if it is time to; returns a reason to stop if there is one."""
         config, progress = self._config, self._progress
         last = done >= config.max_steps
-        # A run that was interrupted before a look that was due takes it when it goes on.
+        # A run that was interrupted before an evaluation that was due does it when resumed.
         first = 0 if config.evaluate_first else 1
         due = last or (done >= first and done % config.evaluate_every == 0)
-        if due and progress.looked != done:
+        if due and progress.last_eval_step != done:
             self._evaluate(done)
         if config.patience and progress.without_improvement >= config.patience:
             return "stopped early"
         return "finished" if last else ""
 
     def _is_interrupted(self, interrupted: threading.Event, done: int) -> bool:
-        """Whether any process was told to stop; several ask each other only now and then."""
+        """Whether any process was told to stop; an all-reduce now and then, not at every step."""
         if self._context.world_size > 1 and done % REPORT_EVERY:
             return False
         return self._context.any(interrupted.is_set())
 
     def _report(self, done: int) -> None:
-        """Look at the losses since the last report, and stop if they are no numbers."""
+        """Show the losses since the last report; stop if one is NaN or infinite."""
         if not self._pending:
             return
         results, self._pending = self._pending, []
@@ -224,31 +238,33 @@ class _Loop:
         self._display.steps(
             done,
             losses=losses.mean(dim=0).tolist(),
-            rate=results[-1].rate,
+            lr=results[-1].lr,
             tokens=self._progress.tokens,
             tokens_per_second=tokens / max(1e-9, now - self._reported),
-            seconds_left=(now - self._reported) / len(results) * (self._config.max_steps - done),
+            eta=(now - self._reported) / len(results) * (self._config.max_steps - done),
         )
         self._reported = now
 
     def _divergence(self, problem: str) -> DivergenceError:
         kept = f"the snapshot of step {self._saved} is kept" if self._saved else "none is kept"
-        return DivergenceError(f"{problem}; {kept}. Go on with --resume and a lower optimizer.lr")
+        return DivergenceError(
+            f"{problem}; {kept}. Continue with --resume and a lower optimizer.lr"
+        )
 
     def _evaluate(self, done: int) -> None:
         self._report(done)
-        measured = dict(self._work.evaluate())
-        begun = bool(measured.pop("begun", 1.0))
+        measured = dict(self._trainer.evaluate())
+        has_signal = bool(measured.pop("has_signal", 1.0))
         score = self._context.broadcast(measured["score"])
         score = math.inf if math.isnan(score) else score
         better = score < self._progress.best or self._progress.best_step < 0
-        self._progress.looked, self._unsaved = done, True
+        self._progress.last_eval_step, self._unsaved = done, True
         if better:
             self._progress.best, self._progress.best_step = score, done
             self._progress.without_improvement = 0
             if self._context.is_main:
-                self._work.keep(measured)
-        elif begun:
+                self._trainer.save_best(measured)
+        elif has_signal:
             self._progress.without_improvement += 1
         self._context.barrier()
         self._display.evaluation(done, measured, better=better)
@@ -256,12 +272,12 @@ class _Loop:
 
     def _save(self, done: int) -> None:
         self._report(done)
-        tensors, facts = self._work.state()
+        tensors, facts = self._trainer.state()
         for name, tensor in tensors.items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                raise self._divergence(f"step {done}: {name} holds values that are no numbers")
+                raise self._divergence(f"step {done}: {name} holds NaN or infinite values")
         if self._context.is_main:
-            facts = {**facts, "progress": vars(self._progress)}
+            facts = {**facts, "progress": self._progress.to_dict()}
             save_snapshot(self._folder, Snapshot(done, tensors, facts))
         self._context.barrier()
         self._saved, self._unsaved = done, False
@@ -270,7 +286,7 @@ class _Loop:
 
 @contextmanager
 def _interruptions() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM end the run after the present step; a second one ends it at once."""
+    """SIGINT and SIGTERM end the run after the present step; a second one ends it at once."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

@@ -1,22 +1,37 @@
-"""Cross-entropy over many words without ever storing their scores.
+"""The losses of pretraining: full, sampled, adaptive and character-CNN softmaxes.
+
+A `SoftmaxLoss` gives the loss of a batch. The sampled ones touch few rows of the softmax, so those
+rows are made leaves of their own: their gradients stay small, whatever the vocabulary (see
+`UsedRows`). `LogUniformSampler` draws the negatives.
 
 `log_normaliser` is the one costly part of every softmax loss: the logarithm of the sum over all
-words of exp(score). It is computed for a few tokens at a time, and again in the backward pass.
+words of exp(logit). It is computed for a few tokens at a time, and again in the backward pass, so
+the logits of all tokens are never stored.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from elmokit.engines.pointwise import TRITON
 from elmokit.engines.take_rows import take_rows
+from elmokit.model.bilm import BiLM
+from elmokit.text.inputs import WordInputs
 
-SCORES_AT_ONCE = 1 << 26
-"""So many scores exist at a time (256 MiB in float32)."""
+if TYPE_CHECKING:
+    from elmokit.training.data import LmBatch
+
+LOGITS_AT_ONCE = 1 << 26
+"""The most logits that exist at a time (256 MiB in float32)."""
 
 
 def log_normaliser(
@@ -39,7 +54,7 @@ def log_normaliser(
 
 def full_loss(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """Sum over tokens of -log p(target) among all words."""
-    own = _own_scores(x, weight, bias, targets)  # (N,)
+    own = _target_logits(x, weight, bias, targets)  # (N,)
     return (log_normaliser(x, weight, bias) - own).sum()
 
 
@@ -55,11 +70,11 @@ def sampled_loss(
 
     Args:
         x: The LSTM's outputs (N, P).
-        weight: Vectors of the words in play (R, P).
-        bias: Their biases less the logarithm of their chance to be drawn (R,), which makes the
-            sample stand for the whole vocabulary.
-        targets: Place of each token's target in them (N,).
-        negatives: Places of the negatives (K,).
+        weight: Output vectors of the targets and negatives (R, P).
+        bias: Their biases less the log of their inclusion probability (R,), which corrects for
+            the sampling.
+        targets: Index of each token's target in them (N,).
+        negatives: Indices of the negatives (K,).
         accidental_hits: The negative that is a token's own target (N,), or -1 for none.
     """
     if x.is_cuda and TRITON and x.dtype == torch.bfloat16:
@@ -67,17 +82,17 @@ def sampled_loss(
 
         if len(negatives) <= softmax.MOST_NEGATIVES:
             return softmax.sampled_loss(x, weight, bias, targets, negatives, accidental_hits)
-    own = _own_scores(x, weight, bias, targets)  # (N,)
+    own = _target_logits(x, weight, bias, targets)  # (N,)
     others = log_normaliser(
         x, take_rows(weight, negatives), bias[negatives], accidental_hits
     )  # (N,)
     return (torch.logaddexp(own, others) - own).sum()
 
 
-def _own_scores(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """The scores of the tokens' own targets: (N,)."""
-    products = (x * take_rows(weight, targets)).to(bias.dtype)  # (N, P)
-    return products.sum(dim=1) + bias[targets]
+def _target_logits(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """The logits of the tokens' own targets: (N,)."""
+    terms = (x * take_rows(weight, targets)).to(bias.dtype)  # (N, P)
+    return terms.sum(dim=1) + bias[targets]
 
 
 class _LogNormaliser(torch.autograd.Function):
@@ -86,8 +101,8 @@ class _LogNormaliser(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, left_out: Tensor | None
     ) -> Tensor:
         result = torch.empty(len(x), dtype=bias.dtype, device=x.device)
-        for rows, scores in _scores(x, weight, bias, left_out):
-            result[rows] = scores.logsumexp(dim=1)
+        for rows, logits in _logits(x, weight, bias, left_out):
+            result[rows] = logits.logsumexp(dim=1)
         ctx.save_for_backward(x, weight, bias, left_out, result)
         return result
 
@@ -99,8 +114,8 @@ class _LogNormaliser(torch.autograd.Function):
         d_x = torch.empty_like(x)
         d_weight = torch.zeros(weight.shape, dtype=bias.dtype, device=x.device)
         d_bias = torch.zeros_like(bias)
-        for rows, scores in _scores(x, weight, bias, left_out):
-            share = scores.sub_(result[rows, None]).exp_()  # (n, K)
+        for rows, logits in _logits(x, weight, bias, left_out):
+            share = logits.sub_(result[rows, None]).exp_()  # (n, K)
             share.mul_(gradients[0][rows, None])
             d_bias += share.sum(dim=0)
             share = share.to(x.dtype)
@@ -109,17 +124,227 @@ class _LogNormaliser(torch.autograd.Function):
         return d_x, d_weight.to(weight.dtype), d_bias, None
 
 
-def _scores(x: Tensor, weight: Tensor, bias: Tensor, left_out: Tensor | None) -> Any:
-    """Scores of a few tokens at a time against all words, float32: (n, K)."""
-    step = max(1, SCORES_AT_ONCE // max(1, len(weight)))
+def _logits(x: Tensor, weight: Tensor, bias: Tensor, left_out: Tensor | None) -> Any:
+    """Logits of a few tokens at a time for all words, float32: (n, K)."""
+    step = max(1, LOGITS_AT_ONCE // max(1, len(weight)))
     for start in range(0, len(x), step):
         rows = slice(start, min(start + step, len(x)))
-        scores = torch.add(x[rows] @ weight.mT, bias)
+        logits = torch.add(x[rows] @ weight.mT, bias)
         if left_out is not None:
-            # Every row writes one place, its own value where nothing is left out: picking out
-            # the rows that leave a word out would make the host wait for the device.
+            # Every row writes one element, its own value where nothing is left out: selecting
+            # the rows that leave a word out would synchronise host and device.
             column = left_out[rows, None].long()
-            place = column.clamp(min=0)
-            value = scores.gather(1, place).masked_fill_(column >= 0, -torch.inf)
-            scores.scatter_(1, place, value)
-        yield rows, scores
+            index = column.clamp(min=0)
+            value = logits.gather(1, index).masked_fill_(column >= 0, -torch.inf)
+            logits.scatter_(1, index, value)
+        yield rows, logits
+
+
+# The losses of a batch, one class per kind of softmax
+
+
+@dataclass(frozen=True)
+class UsedRows:
+    """Rows of a parameter that a batch used, as a leaf of the autograd graph."""
+
+    parameter: nn.Parameter
+    rows: Tensor  # (R,) distinct
+    leaf: Tensor  # (R, ...) the rows' values
+
+
+class SoftmaxLoss(ABC):
+    """The loss of a batch."""
+
+    row_parameters: tuple[nn.Parameter, ...] = ()
+    """Parameters whose gradients come as rows."""
+    capturable: bool = True
+    """Whether a CUDA graph can be captured: the kernels depend on the batch's shapes alone."""
+
+    @abstractmethod
+    def __call__(self, top: Tensor, batch: LmBatch) -> tuple[Tensor, list[UsedRows]]:
+        """Give the loss of the top layer's outputs.
+
+        Args:
+            top: (D, N, P).
+            batch: What was read, on the device of `top`.
+
+        Returns:
+            The summed loss of each direction (D,), and the rows it used.
+        """
+
+
+class FullLoss(SoftmaxLoss):
+    """Over all words; serves plain, tied and adaptive softmaxes."""
+
+    def __init__(self, bilm: BiLM) -> None:
+        assert bilm.softmax is not None
+        self._bilm = bilm
+        self._softmax = bilm.softmax
+        self.capturable = bilm.softmax.adaptive is None
+
+    def __call__(self, top: Tensor, batch: LmBatch) -> tuple[Tensor, list[UsedRows]]:
+        """Cross-entropy over the whole vocabulary."""
+        softmax = self._softmax
+        targets = batch.targets
+        if softmax.adaptive is not None:
+            losses = [
+                -softmax.adaptive(x.to(softmax.adaptive.head.weight.dtype), y).output.sum()
+                for x, y in zip(top, targets, strict=True)
+            ]
+            return torch.stack(losses), []
+        table = self._bilm.encoder.words
+        weight = softmax.weight if softmax.weight is not None else table.embedding  # type: ignore[union-attr]
+        assert softmax.bias is not None
+        cast = weight.to(top.dtype)
+        losses = [full_loss(x, cast, softmax.bias, y) for x, y in zip(top, targets, strict=True)]
+        return torch.stack(losses), []
+
+
+class SampledLoss(SoftmaxLoss):
+    """Over the target and drawn negatives.
+
+    Args:
+        bilm: The model.
+        log_expected: log of each word's inclusion probability: (V,).
+    """
+
+    def __init__(self, bilm: BiLM, log_expected: Tensor) -> None:
+        assert bilm.softmax is not None
+        self._bilm = bilm
+        self._softmax = bilm.softmax
+        self._log_expected = log_expected
+        assert self._softmax.bias is not None
+        self.row_parameters = (self._softmax.bias,)
+        if self._softmax.weight is not None:
+            self.row_parameters = (self._softmax.weight, self._softmax.bias)
+
+    def __call__(self, top: Tensor, batch: LmBatch) -> tuple[Tensor, list[UsedRows]]:
+        """Cross-entropy over the batch's sample."""
+        sample = batch.sample
+        assert sample is not None
+        rows = sample.rows
+        used = [
+            UsedRows(p, rows, p.detach().index_select(0, rows).requires_grad_())
+            for p in self.row_parameters
+        ]
+        weight = used[0].leaf if len(used) > 1 else self._weight(rows)
+        return self._sampled(top, weight, used[-1].leaf, rows, batch), used
+
+    def _weight(self, rows: Tensor) -> Tensor:
+        """A tied matrix is the word input's, which gets gradients from both sides."""
+        table = self._bilm.encoder.words
+        assert table is not None
+        return F.embedding(rows, table.embedding)
+
+    def _sampled(
+        self, top: Tensor, weight: Tensor, bias: Tensor, rows: Tensor, batch: LmBatch
+    ) -> Tensor:
+        sample = batch.sample
+        assert sample is not None
+        corrected = bias - self._log_expected.index_select(0, rows)  # (R,)
+        cast = weight.to(top.dtype)
+        losses = [
+            sampled_loss(
+                x,
+                cast,
+                corrected,
+                sample.targets[d],
+                sample.negatives[d],
+                sample.accidental_hits[d],
+            )
+            for d, x in enumerate(top)
+        ]
+        return torch.stack(losses)
+
+
+class CnnLoss(SampledLoss):
+    """Sampled, with each word's output vector made from its spelling.
+
+    The characters go through the model's own CNN and a projection of this loss. Before the model
+    is evaluated or saved, `materialise` writes the vectors into the plain softmax.
+
+    Args:
+        bilm: The model; its character CNN is shared.
+        log_expected: log of each word's inclusion probability: (V,).
+        vocabulary: Inputs of all V words.
+        projection: Maps the CNN's output to the softmax's width.
+    """
+
+    def __init__(
+        self, bilm: BiLM, log_expected: Tensor, vocabulary: WordInputs, projection: nn.Linear
+    ) -> None:
+        super().__init__(bilm, log_expected)
+        assert self._softmax.bias is not None
+        self.row_parameters = (self._softmax.bias,)
+        self._characters = torch.as_tensor(vocabulary.characters).to(bilm.device)  # (V, C)
+        self.projection = projection
+
+    def _weight(self, rows: Tensor) -> Tensor:
+        cnn = self._bilm.encoder.characters
+        assert cnn is not None
+        return self.projection(cnn(self._characters[rows]))  # type: ignore[no-any-return]  # (R, P)
+
+    @torch.no_grad()
+    def materialise(self) -> None:
+        """Write every word's output vector into the softmax."""
+        assert self._softmax.weight is not None
+        everything = torch.arange(len(self._characters), device=self._softmax.weight.device)
+        for rows in everything.split(1024):
+            self._softmax.weight[rows] = self._weight(rows).float()
+
+
+# Negatives
+
+
+class LogUniformSampler:
+    """Draws negatives: sets of distinct words, log-uniform over the vocabulary.
+
+    A vocabulary is sorted by falling frequency, so a log-uniform draw comes near to drawing words
+    by how often they occur.
+
+    Args:
+        words: V, the size of the vocabulary.
+        count: Words in a set, at most V.
+    """
+
+    def __init__(self, words: int, count: int) -> None:
+        self.words = words
+        self.count = min(count, words)
+        ranks = np.arange(words)
+        self._probability = np.log1p(1.0 / (ranks + 1)) / np.log(words + 1)  # P(word) of one draw
+        self.log_expected = np.log(self._inclusion()).astype(np.float32)
+        """log of each word's inclusion probability, which the softmax subtracts from its logit."""
+
+    def draw(self, *seed: int) -> NDArray[np.int64]:
+        """A set for this seed: the first `count` distinct words of an endless sequence of draws."""
+        if self.count == self.words:
+            return np.arange(self.words)
+        random = np.random.default_rng(seed)
+        found = np.empty(0, dtype=np.int64)
+        while len(found) < self.count:
+            more = np.exp(random.random(2 * self.count) * np.log(self.words + 1)).astype(np.int64)
+            drawn = np.concatenate([found, np.minimum(more - 1, self.words - 1)])
+            _, first = np.unique(drawn, return_index=True)
+            found = drawn[np.sort(first)]
+        return found[: self.count]
+
+    def _inclusion(self) -> NDArray[np.float64]:
+        """Each word's probability to be drawn before `count` distinct words are.
+
+        The number of draws that takes is nearly constant; it is the t at which t draws give
+        `count` distinct words on average, found by bisection.
+        """
+        if self.count == self.words:
+            return np.ones(self.words)
+        log_absent = np.log1p(-self._probability)
+        low, high = float(self.count), float(self.count)
+        while -np.expm1(high * log_absent).sum() < self.count:
+            high *= 2
+        for _ in range(60):
+            middle = (low + high) / 2
+            if -np.expm1(middle * log_absent).sum() < self.count:
+                low = middle
+            else:
+                high = middle
+        probability: NDArray[np.float64] = -np.expm1(high * log_absent)
+        return probability

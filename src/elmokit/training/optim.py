@@ -16,7 +16,7 @@ _ADAGRAD_EPS = 1e-10
 
 
 def learning_rate(config: OptimizerConfig, step: int, max_steps: int) -> float:
-    """The rate of a step, counted from zero."""
+    """The learning rate of a step, counted from zero."""
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
     if config.schedule == "cosine":
@@ -58,7 +58,7 @@ def dense_optimizer(
 def optimizer_tensors(
     optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, nn.Parameter]]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor an optimizer remembers, by a name that does not depend on the run."""
+    """The optimizer state by names that do not depend on the run (``optimiser.`` in snapshots)."""
     for name, parameter in named:
         for key, value in sorted(optimizer.state.get(parameter, {}).items()):
             if isinstance(value, Tensor):
@@ -70,8 +70,8 @@ def load_optimizer_state(
     named: Iterable[tuple[str, nn.Parameter]],
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Give a new optimizer a state from a snapshot, which it else builds when it first steps."""
-    fused = optimizer.defaults.get("fused")  # wants its step counts on the device
+    """Load a new optimizer's state from a snapshot; otherwise its first step makes one."""
+    fused = optimizer.defaults.get("fused")  # needs its step counts on the device
     for name, parameter in named:
         prefix = f"optimiser.{name}."
         found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
@@ -83,10 +83,10 @@ def load_optimizer_state(
 
 
 class RowOptimizer:
-    """The same rules for parameters of which a step touches few rows.
+    """The same update rules for parameters of which a step touches few rows.
 
-    Adagrad and plain SGD give what they would give with whole gradients. AdamW's memories and
-    SGD's momentum move only when a row is touched.
+    Adagrad and plain SGD give what they would give with dense gradients. AdamW's moments and
+    SGD's momentum change only when a row is touched.
 
     Args:
         parameters: The parameters.
@@ -98,60 +98,59 @@ class RowOptimizer:
         self._parameters = list(parameters)
         kinds = {"adamw": 2, "adagrad": 1, "sgd": 1}[config.name]
         start = config.accumulator if config.name == "adagrad" else 0.0
-        self.memories = [
-            [torch.full_like(p, start) for _ in range(kinds)] for p in self._parameters
-        ]
+        self.state = [[torch.full_like(p, start) for _ in range(kinds)] for p in self._parameters]
+        """Moments or accumulators of each parameter."""
 
     @torch.no_grad()
-    def step(self, gradients: Iterable[RowGradient], rate: float, steps: int) -> None:
+    def step(self, gradients: Iterable[RowGradient], lr: float, steps: int) -> None:
         """Change rows.
 
         Args:
             gradients: Parameter, distinct rows (R,), and their gradient.
-            rate: The learning rate.
+            lr: The learning rate.
             steps: Steps taken so far, this one included.
         """
         for parameter, rows, gradient in gradients:
-            place = next(i for i, p in enumerate(self._parameters) if p is parameter)
-            memories = self.memories[place]
+            index = next(i for i, p in enumerate(self._parameters) if p is parameter)
+            state = self.state[index]
             if parameter.is_cuda and TRITON and self._config.name == "adamw":
                 from elmokit.engines.triton.adam_rows import adam_rows
 
                 adam_rows(
                     parameter,
-                    (memories[0], memories[1]),
+                    (state[0], state[1]),
                     rows,
                     gradient,
-                    rate=rate,
+                    rate=lr,
                     betas=(self._config.betas[0], self._config.betas[1]),
                     eps=_ADAM_EPS,
                     steps=steps,
                 )
             else:
-                change = self._rule(memories, rows, gradient.float(), rate, steps)
+                change = self._rule(state, rows, gradient.float(), lr, steps)
                 parameter.index_add_(0, rows, change, alpha=-1)
 
     def _rule(
-        self, memories: list[Tensor], rows: Tensor, gradient: Tensor, rate: float, steps: int
+        self, state: list[Tensor], rows: Tensor, gradient: Tensor, lr: float, steps: int
     ) -> Tensor:
         config = self._config
-        first = memories[0].index_select(0, rows)
+        first = state[0].index_select(0, rows)
         if config.name == "adagrad":
             first.addcmul_(gradient, gradient)
-            memories[0].index_copy_(0, rows, first)
-            return gradient / (first.sqrt() + _ADAGRAD_EPS) * rate
+            state[0].index_copy_(0, rows, first)
+            return gradient / (first.sqrt() + _ADAGRAD_EPS) * lr
         if config.name == "sgd":
             first.mul_(config.momentum).add_(gradient)
-            memories[0].index_copy_(0, rows, first)
-            return (gradient + config.momentum * first) * rate
+            state[0].index_copy_(0, rows, first)
+            return (gradient + config.momentum * first) * lr
         beta1, beta2 = config.betas
-        second = memories[1].index_select(0, rows)
+        second = state[1].index_select(0, rows)
         first.lerp_(gradient, 1 - beta1)
         second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        memories[0].index_copy_(0, rows, first)
-        memories[1].index_copy_(0, rows, second)
+        state[0].index_copy_(0, rows, first)
+        state[1].index_copy_(0, rows, second)
         scale = (second / (1 - beta2**steps)).sqrt_().add_(_ADAM_EPS)
-        change: Tensor = first / (1 - beta1**steps) / scale * rate
+        change: Tensor = first / (1 - beta1**steps) / scale * lr
         return change
 
 
@@ -169,9 +168,9 @@ def merge_rows(used: Sequence[RowGradient]) -> list[RowGradient]:
         if len(items) == 1:
             merged.append(items[0])
             continue
-        rows, places = torch.unique(torch.cat([rows for _, rows, _ in items]), return_inverse=True)
+        rows, indices = torch.unique(torch.cat([rows for _, rows, _ in items]), return_inverse=True)
         values = torch.cat([gradient for _, _, gradient in items])
-        total = values.new_zeros(len(rows), *values.shape[1:]).index_add_(0, places, values)
+        total = values.new_zeros(len(rows), *values.shape[1:]).index_add_(0, indices, values)
         merged.append((items[0][0], rows, total))
     return merged
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from elmokit.checkpoints import native
 from elmokit.config import dumps_toml, loads_toml, to_dict
@@ -24,9 +25,8 @@ from elmokit.training.card import draw_curves, model_card
 from elmokit.training.display import Display
 from elmokit.training.distributed import DistContext, init_distributed
 from elmokit.training.loop import LoopConfig, Outcome, train
-from elmokit.training.model_sizes import model_config, unicode_symbols
 from elmokit.training.run_folder import RunDescription, RunFolder
-from elmokit.training.settings import PretrainConfig
+from elmokit.training.settings import PretrainConfig, model_config, unicode_symbols
 from elmokit.training.trainer import PretrainTrainer, heldout_perplexity
 
 SETTINGS_FILE = "settings.toml"
@@ -45,22 +45,22 @@ def pretrain(
 ) -> Elmo:
     """Train a biLM from raw text.
 
-    Under torchrun every process calls this; they share the work.
+    Under torchrun every process calls this; they train together.
 
     Args:
         config: The run's settings; ``corpus`` and ``output`` say from where to where.
-        resume: Go on with a run that was stopped in this output folder.
-        device: Where to compute; a GPU when there is one.
+        resume: Continue a run that was stopped in this output folder.
+        device: The device; a GPU when there is one.
         preparation: How text files become a corpus.
         data_licence: Under which licence the text is, for the model card.
         tensorboard: Write for TensorBoard as well.
 
     Returns:
-        The best model of the run, as it lies in the output folder.
+        The best model of the run, as it is in the output folder.
 
     Raises:
         KeyboardInterrupt: The run was interrupted. Its snapshot is in the output folder, and so is
-            its best model if it has looked at held-out text.
+            its best model if there was an evaluation.
     """
     folder, description = RunFolder(config.output, SETTINGS_FILE), run_description(config)
     with init_distributed(device) as context:
@@ -71,7 +71,7 @@ def pretrain(
             if sizes.characters is not None and sizes.characters.alphabet == "unicode":
                 symbols = unicode_symbols(corpus, sizes)
             bilm = random_model(sizes, config.run.seed).to(context.device)
-            work = PretrainTrainer(
+            trainer = PretrainTrainer(
                 bilm, corpus, config, context=context, folder=folder.output, symbols=symbols
             )
             display = Display(
@@ -79,9 +79,9 @@ def pretrain(
                 visible=context.is_main,
                 tensorboard=folder.training / "tensorboard" if tensorboard else None,
             )
-            describe_run(display, work, corpus, context)
+            describe_run(display, trainer, corpus, context)
         outcome = train(
-            work,
+            trainer,
             loop_config(config),
             folder=folder.training,
             context=context,
@@ -89,12 +89,13 @@ def pretrain(
             resume=resume,
         )
         display.close()
+        best: Best | None = None
         if context.is_main:
-            finish(folder, config, corpus, outcome, context, display, data_licence)
+            best = finish(folder, config, corpus, outcome, context, display, data_licence)
         context.barrier()
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt
-    return load(folder.output)
+    return load(folder.output) if best is None else best.elmo.to("cpu")
 
 
 def loop_config(config: PretrainConfig) -> LoopConfig:
@@ -122,7 +123,7 @@ def open_corpus(
         raise DataError(f"{', '.join(config.corpus)}: no sentences to train on")
     if not len(corpus.split("heldout")):
         raise DataError(
-            f"{corpus.folder}: the corpus has no held-out text, so a model cannot be judged; "
+            f"{corpus.folder}: the corpus has no held-out text, so a model cannot be evaluated; "
             "prepare it with --heldout above 0, or with more documents"
         )
     return corpus
@@ -131,12 +132,13 @@ def open_corpus(
 def _check_same_text(
     corpus: TokenCorpus, sources: Sequence[str], preparation: CorpusConfig
 ) -> None:
-    """What an earlier start of the run has prepared must be what this one asks for."""
+    """The corpus that an earlier start of the run prepared must be made as this one asks for."""
     labels = tuple(map(source_label, sources))
     if corpus.sources != labels:
         raise ConfigError(
             f"{corpus.folder}: the run was started with {', '.join(corpus.sources)}, not with "
-            f"{', '.join(labels)}; resume it with the same text, or start anew in another folder"
+            f"{', '.join(labels)}; resume it with the same text, or start a new run in another "
+            "folder"
         )
     asked = to_dict(preparation)
     # The lines may have become documents because otherwise nothing could be held out.
@@ -145,26 +147,26 @@ def _check_same_text(
         if before != now:
             raise ConfigError(
                 f"{corpus.folder}: the run's text was prepared with {name} = {before!r}, not "
-                f"{now!r}; resume it with the same value, or start anew in another folder"
+                f"{now!r}; resume it with the same value, or start a new run in another folder"
             )
 
 
 def _prepare(sources: list[str], folder: Path, settings: CorpusConfig) -> None:
-    """Prepare a corpus that has held-out text; nothing stands at `folder` before it is there.
+    """Prepare a corpus that has held-out text; `folder` appears when it is complete.
 
     A text without blank lines is one document, and of few documents none may be held out: then
     every line counts as a document.
     """
     if not settings.heldout:
         raise ConfigError(
-            "heldout = 0: a run needs held-out text, because without it a model cannot be judged; "
-            "give a share above 0, such as --heldout 0.01"
+            "heldout = 0: a run needs held-out text, because without it a model cannot be "
+            "evaluated; give a share above 0, such as --heldout 0.01"
         )
     attempted = temporary_beside(folder)
     try:
         for attempt in (settings, replace(settings, documents="line")):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that nothing was held out is dealt with here
+                warnings.simplefilter("ignore")  # that nothing was held out is handled here
                 summary = prepare_corpus(sources, attempted, settings=attempt, overwrite=True)
             if summary.heldout.tokens:
                 os.replace(attempted, folder)
@@ -173,23 +175,31 @@ def _prepare(sources: list[str], folder: Path, settings: CorpusConfig) -> None:
         shutil.rmtree(attempted, ignore_errors=True)
     raise DataError(
         f"{', '.join(sources)}: the text is too short to hold some of it out, and without held-out "
-        "text a model cannot be judged. Give more text, or raise --heldout"
+        "text a model cannot be evaluated. Give more text, or raise --heldout"
     )
 
 
 def describe_run(
-    display: Display, work: PretrainTrainer, corpus: TokenCorpus, context: DistContext
+    display: Display, trainer: PretrainTrainer, corpus: TokenCorpus, context: DistContext
 ) -> None:
-    """What is about to happen, and a first look at held-out text so that faults show at once."""
+    """Say what is about to happen; evaluate on a little text, so that faults show at once."""
     text = corpus.split("train")
     display.note(
-        f"{text.tokens:,} tokens in {len(text):,} sentences; vocabulary {len(work.vocabulary):,}; "
+        f"{text.tokens:,} tokens in {len(text):,} sentences; "
+        f"vocabulary {len(trainer.vocabulary):,}; "
         f"{context.world_size} process{'es' if context.world_size > 1 else ''} "
         f"on {context.device.type}"
     )
     if context.is_main:
-        work.heldout_perplexity(tokens=100)
+        trainer.heldout_perplexity(tokens=100)
     context.barrier()
+
+
+class Best(NamedTuple):
+    """The best model of a run, and its perplexity on all of the held-out text."""
+
+    elmo: Elmo
+    perplexity: Perplexity
 
 
 def finish(
@@ -201,14 +211,18 @@ def finish(
     display: Display,
     data_licence: str | None,
     before: Perplexity | None = None,
-) -> None:
-    """Judge the best model on all of the held-out text, write its card and the curves."""
+) -> Best | None:
+    """Evaluate the best model on all of the held-out text, write its card and the curves.
+
+    Returns:
+        The best model, on the device of the run; None if there was no evaluation yet.
+    """
     if not native.is_native(folder.output):
         display.note(
-            f"{outcome.reason} at step {outcome.step:,}, before the first look at held-out text; "
-            "go on with --resume"
+            f"{outcome.reason} at step {outcome.step:,}, before the first evaluation; continue "
+            "with --resume"
         )
-        return
+        return None
     best = load(folder.output, device=context.device)
     measured = heldout_perplexity(best, corpus, None, carry=config.data.carry)
     card = model_card(
@@ -222,11 +236,13 @@ def finish(
         data_licence=data_licence,
         before=before,
     )
-    native.update(replace(best.checkpoint(), card=card), folder.output)
+    stored = replace(best.checkpoint(), card=card)
+    native.update(stored, folder.output)
     curves = folder.training / CURVES_FILE
     drawn = draw_curves(folder.log, curves)
     display.note(str(measured))
     display.note(f"{outcome.reason}: {folder.output}" + (f", curves in {curves}" if drawn else ""))
+    return Best(Elmo(stored, device=context.device), measured)
 
 
 def run_description(config: PretrainConfig) -> RunDescription:

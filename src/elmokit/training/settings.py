@@ -11,14 +11,16 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hints
 
 from elmokit.config import (
     CharacterConfig,
     Config,
     LstmConfig,
     ModelConfig,
+    SoftmaxConfig,
     TextConfig,
+    WordConfig,
     check,
     check_not_negative,
     check_positive,
@@ -28,6 +30,9 @@ from elmokit.config import (
     with_present_names,
 )
 from elmokit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from elmokit.corpus.shards import TokenCorpus
 
 SEEDS = 2**64
 """How many seeds torch knows."""
@@ -311,3 +316,42 @@ def _value(text: str, hint: object) -> object:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+# What a corpus decides about the model
+
+
+def model_config(config: PretrainConfig, corpus: TokenCorpus) -> ModelConfig:
+    """The model's config with the sizes that the corpus decides."""
+    words = len(corpus.vocabulary(config.data.vocabulary, config.data.min_count))
+    cutoffs: tuple[int, ...] = ()
+    if config.loss.kind == "adaptive":
+        cutoffs = tuple(cutoff for cutoff in config.loss.cutoffs if cutoff < words)
+        if not cutoffs:
+            raise ConfigError(
+                f"loss.cutoffs = {list(config.loss.cutoffs)}: all beyond the {words} words of the "
+                "vocabulary; give smaller ones or another loss"
+            )
+    model = config.model
+    characters = model.characters
+    if characters is not None and characters.alphabet == "unicode":
+        characters = replace(characters, rows=len(unicode_symbols(corpus, model)))
+    return replace(
+        model,
+        text=replace(model.text, tokenizer=corpus.tokenizer),
+        characters=characters,
+        words=WordConfig(rows=words, dim=model.words.dim) if model.words is not None else None,
+        softmax=SoftmaxConfig(words=words, tied=config.loss.tied, cutoffs=cutoffs),
+    )
+
+
+def unicode_symbols(corpus: TokenCorpus, config: ModelConfig) -> tuple[str, ...]:
+    """The characters of the training text, most frequent first, and the markers."""
+    counts: dict[str, int] = {}
+    for word, count in zip(corpus.words, corpus.counts.tolist(), strict=True):
+        if count:
+            for character in word:
+                counts[character] = counts.get(character, 0) + count
+    found = sorted(counts, key=lambda character: (-counts[character], character))
+    text = config.text
+    return (*found, text.begin, text.end, "<oov>", "<pad>", "<bow>", "<eow>")

@@ -1,4 +1,4 @@
-"""The work of pretraining: a biLM, its data, its loss and its optimizers as one thing to train."""
+"""`PretrainTrainer`: a biLM, its data, its loss and its optimizers, as the loop's `Trainable`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,27 @@ from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.elmo import Elmo
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.lm.perplexity import Perplexity, perplexity
-from elmokit.model.bilm import BiLM
+from elmokit.model.bilm import BiLM, check_weights
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.vocab import Vocabulary
-from elmokit.training.batches import Batch, BatchMaker, WordTable, read_ahead
 from elmokit.training.checkpoint import Snapshot
 from elmokit.training.cuda_graphs import CudaGraphRunner
-from elmokit.training.data import SentenceStreams
+from elmokit.training.data import (
+    BatchMaker,
+    CorpusWords,
+    LmBatch,
+    SentenceStreams,
+    prefetch_batches,
+)
 from elmokit.training.distributed import DistContext
-from elmokit.training.heads import CnnHead, FullHead, Head, SampledHead
 from elmokit.training.loop import StepResult
+from elmokit.training.losses import (
+    CnnLoss,
+    FullLoss,
+    LogUniformSampler,
+    SampledLoss,
+    SoftmaxLoss,
+)
 from elmokit.training.optim import (
     RowGradient,
     RowOptimizer,
@@ -37,7 +48,6 @@ from elmokit.training.optim import (
     merge_rows,
     optimizer_tensors,
 )
-from elmokit.training.sampling import LogUniformSampler
 from elmokit.training.settings import SEEDS, PretrainConfig
 from elmokit.training.window_model import run_windows, zero_states
 
@@ -46,7 +56,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class _Gradients(NamedTuple):
-    """What one window gives."""
+    """The gradients of one window."""
 
     losses: Tensor  # (D,) the mean loss of each direction
     dense: list[Tensor]
@@ -64,7 +74,7 @@ class PretrainTrainer:
         folder: Where the best model goes.
         vocabulary: The softmax's words; the corpus's most frequent ones when left out.
         symbols: The dictionary of a Unicode alphabet.
-        frozen: Leave everything but the softmax as it is.
+        frozen: Train the softmax alone.
     """
 
     def __init__(
@@ -96,40 +106,41 @@ class PretrainTrainer:
         words = [text.begin, text.end, text.unknown, *corpus.words[3:]]  # as this model spells them
         self.vocabulary = vocabulary or Vocabulary(words[:size], text)
         inputs = InputBuilder(bilm.config, self.vocabulary, symbols)
-        self._table = WordTable(words, inputs, self.vocabulary)
+        self._table = CorpusWords(words, inputs, self.vocabulary)
         self._sampler: LogUniformSampler | None = None
         if config.loss.kind in ("sampled", "cnn"):
             self._sampler = LogUniformSampler(size, config.loss.negatives)
-        self._head = self._make_head(size)
+        self._loss = self._make_loss(size)
         self._bilm.requires_grad_(not frozen)
         assert bilm.softmax is not None
         bilm.softmax.requires_grad_(True)
-        if isinstance(self._head, CnnHead) and bilm.softmax.weight is not None:
-            bilm.softmax.weight.requires_grad_(False)  # made from the spelling, not learned
+        if isinstance(self._loss, CnnLoss) and bilm.softmax.weight is not None:
+            bilm.softmax.weight.requires_grad_(False)  # made from the spelling, not trained
         bilm.mixes.requires_grad_(False)
         self._rows = context.rows(config.data.rows)
         self._states = zero_states(bilm, len(self._rows))
         self._windows = 0
-        self._batches: Generator[Batch] | None = None
+        self._batches: Generator[LmBatch] | None = None
+        self._elmo: Elmo | None = None
         self._dense = [
             (name, parameter)
             for name, parameter in self._named_parameters()
             if parameter.requires_grad
-            and not any(parameter is row for row in self._head.row_parameters)
+            and not any(parameter is row for row in self._loss.row_parameters)
         ]
         self._optimizer = dense_optimizer(self._dense, config.optimizer)
-        self._row_optimizer = RowOptimizer(self._head.row_parameters, config.optimizer)
+        self._row_optimizer = RowOptimizer(self._loss.row_parameters, config.optimizer)
         self._compute = CudaGraphRunner(
-            self._gradients, context.device, active=self._head.same_work
+            self._gradients, context.device, active=self._loss.capturable
         )
         torch.manual_seed((config.run.seed * 1_000_003 + context.rank) % SEEDS)
 
-    def _make_head(self, size: int) -> Head:
+    def _make_loss(self, size: int) -> SoftmaxLoss:
         if self._sampler is None:
-            return FullHead(self._bilm)
+            return FullLoss(self._bilm)
         expected = torch.from_numpy(self._sampler.log_expected).to(self._context.device)
         if self._config.loss.kind == "sampled":
-            return SampledHead(self._bilm, expected)
+            return SampledLoss(self._bilm, expected)
         characters = self._bilm.config.characters
         if characters is None:
             raise ConfigError("loss.kind = 'cnn': the model reads no characters")
@@ -137,21 +148,21 @@ class PretrainTrainer:
         generator = torch.Generator().manual_seed(self._config.run.seed)
         nn.init.normal_(projection.weight, std=characters.width**-0.5, generator=generator)
         words = self._table.inputs(np.arange(size))
-        return CnnHead(self._bilm, expected, words, projection.to(self._context.device))
+        return CnnLoss(self._bilm, expected, words, projection.to(self._context.device))
 
     def _named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         yield from self._bilm.named_parameters()
-        if isinstance(self._head, CnnHead):
-            yield from self._head.projection.named_parameters("head")
+        if isinstance(self._loss, CnnLoss):
+            yield from self._loss.projection.named_parameters("head")
 
     # One step
 
     def step(self, number: int) -> StepResult:
-        """Read windows, take gradients, average them over the processes, change the weights."""
+        """One optimizer step: forward and backward over windows, all-reduce, clip, update."""
         config = self._config.optimizer
-        rate = learning_rate(config, number, self._config.run.max_steps)
+        lr = learning_rate(config, number, self._config.run.max_steps)
         for group in self._optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = lr
         losses, gradients, used = [], list[Tensor](), list[RowGradient]()
         for _ in range(config.accumulate):
             more = self._window()
@@ -167,19 +178,19 @@ class PretrainTrainer:
         for (_, parameter), gradient in zip(self._dense, gradients, strict=True):
             parameter.grad = gradient
         self._optimizer.step()
-        self._row_optimizer.step(rows, rate, number + 1)
+        self._row_optimizer.step(rows, lr, number + 1)
         self._optimizer.zero_grad(set_to_none=True)
         data = self._config.data
         return StepResult(
             torch.stack(losses).mean(dim=0),
             norm,
             data.rows * data.unroll * config.accumulate,
-            rate,
+            lr,
         )
 
     def _window(self) -> _Gradients:
         """The gradients of the next window."""
-        batch = next(self._reading())
+        batch = next(self._prefetched())
         found = self._compute(batch)
         self._windows += 1
         used = None if batch.sample is None else batch.sample.used
@@ -190,8 +201,8 @@ class PretrainTrainer:
         kept = [(p, rows.clone(), gradient.clone()) for p, rows, gradient in rows]
         return _Gradients(losses, [gradient.clone() for gradient in found.dense], kept)
 
-    def _gradients(self, batch: Batch) -> _Gradients:
-        """Read a batch: the one part of a step that repeats, apart from what is in the batch."""
+    def _gradients(self, batch: LmBatch) -> _Gradients:
+        """Forward and backward pass of a batch: the part of a step that a CUDA graph captures."""
         top, after = run_windows(
             self._bilm,
             batch,
@@ -200,7 +211,7 @@ class PretrainTrainer:
             dropout=self._config.run.dropout,
             dtype=self._dtype,
         )
-        sums, used = self._head.loss(top, batch)
+        sums, used = self._loss(top, batch)
         # Processes are averaged later, so one with more rows than others counts for more.
         share = len(self._rows) * self._context.world_size / self._config.data.rows
         losses = sums * (share / top.shape[1])
@@ -218,7 +229,7 @@ class PretrainTrainer:
         ]
         return _Gradients(losses.detach(), dense, of_rows)
 
-    def _reading(self) -> Iterator[Batch]:
+    def _prefetched(self) -> Iterator[LmBatch]:
         if self._batches is None:
             config = self._config
             streams = SentenceStreams(
@@ -236,15 +247,16 @@ class PretrainTrainer:
                 seed=config.run.seed,
                 gpu=self._context.device.type == "cuda",
             )
-            self._batches = read_ahead(streams, maker)
+            self._batches = prefetch_batches(streams, maker)
         return self._batches
 
-    # Measuring and keeping
+    # Evaluating and saving
 
     def evaluate(self) -> Mapping[str, float]:
         """Held-out perplexity by the full softmax, both directions and their geometric mean."""
         if not self._context.is_main:
             return {"score": 0.0}
+        check_weights(self._bilm.config, self._weights(), str(self._folder))
         result = self.heldout_perplexity(self._config.run.evaluate_tokens)
         measured = {"score": result.perplexity, "perplexity": result.perplexity}
         measured["forward"] = result.forward
@@ -253,37 +265,43 @@ class PretrainTrainer:
         return measured
 
     def heldout_perplexity(self, tokens: int | None) -> Perplexity:
-        """The measure behind `evaluate`, on the first so many tokens of the held-out text."""
-        return heldout_perplexity(self.elmo(), self._corpus, tokens, carry=self._config.data.carry)
+        """Perplexity on the first so many tokens of the held-out text; all when None."""
+        if self._elmo is None:
+            self._elmo = Elmo(self.checkpoint(), device=self._context.device)  # shares the weights
+        elif isinstance(self._loss, CnnLoss):
+            self._loss.materialise()
+        carry = self._config.data.carry
+        try:
+            return heldout_perplexity(self._elmo, self._corpus, tokens, carry=carry)
+        finally:
+            self._elmo.forget()  # what it has computed from weights that will change
 
-    def elmo(self) -> Elmo:
-        """The model as it is now, sharing its weights."""
-        return Elmo(self.checkpoint(card=None), device=self._context.device)
-
-    def keep(self, measured: Mapping[str, float]) -> None:
+    def save_best(self, measured: Mapping[str, float]) -> None:
         """Write the present weights as the run's result."""
-        now = self.checkpoint(card=None)
+        now = self.checkpoint()
         weights = {name: tensor.cpu() for name, tensor in now.weights.items()}
         native.update(replace(now, weights=weights), self._folder)
 
-    def checkpoint(self, card: str | None) -> Checkpoint:
-        """The model as it is now."""
-        if isinstance(self._head, CnnHead):
-            self._head.materialise()
+    def checkpoint(self) -> Checkpoint:
+        """The model as it is now, sharing its weights."""
+        if isinstance(self._loss, CnnLoss):
+            self._loss.materialise()
         return Checkpoint(
             self._bilm.config,
-            {name: tensor.detach() for name, tensor in self._bilm.state_dict().items()},
+            self._weights(),
             "elmokit",
             str(self._folder),
             vocabulary=self.vocabulary,
             symbols=self._symbols,
-            card=card,
         )
 
-    # Going on
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: tensor.detach() for name, tensor in self._bilm.state_dict().items()}
+
+    # Snapshots
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Weights, optimizers, LSTM state of all rows, random states, position."""
+        """Weights, optimizer state, LSTM state of all rows, RNG states, position in the data."""
         tensors = {f"model.{name}": p.detach() for name, p in self._named_parameters()}
         for name, group in self._optimizer_tensors():
             tensors[name] = group
@@ -308,12 +326,12 @@ class PretrainTrainer:
         return [len(text), text.tokens, len(self._corpus.words)]
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on where a snapshot was taken, with the same or another number of processes."""
+        """Load the state of a snapshot, which may be of a run with another world size."""
         tensors = dict(snapshot.tensors)
         if snapshot.facts.get("corpus") != self._corpus_sizes():
             raise ConfigError(
                 f"{self._corpus.folder}: the run was started with another corpus; resume it with "
-                "the same one, or start anew in another folder"
+                "the same one, or start a new one in another folder"
             )
         try:
             with torch.no_grad():
@@ -336,22 +354,22 @@ class PretrainTrainer:
         except (KeyError, RuntimeError) as error:
             raise CheckpointError(
                 f"the snapshot of step {snapshot.step} belongs to a run with other settings "
-                f"({error}); start anew in another folder"
+                f"({error}); start a new one in another folder"
             ) from None
         self.close()
 
     def close(self) -> None:
-        """End the thread that reads ahead; the next step would start a new one."""
+        """Stop the prefetching threads; the next step would start new ones."""
         if self._batches is not None:
             self._batches.close()
             self._batches = None
 
     def _optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor the optimizers remember, by a name that does not depend on the run."""
+        """The state of both optimizers, by names that do not depend on the run."""
         yield from optimizer_tensors(self._optimizer, self._dense)
-        for number, memories in enumerate(self._row_optimizer.memories):
-            for kind, memory in enumerate(memories):
-                yield f"rows.{number}.{kind}", memory
+        for number, state in enumerate(self._row_optimizer.state):
+            for kind, tensor in enumerate(state):
+                yield f"rows.{number}.{kind}", tensor
 
 
 def heldout_perplexity(
@@ -363,7 +381,7 @@ def heldout_perplexity(
         elmo: The model.
         corpus: The text.
         tokens: How many tokens; all when None.
-        carry: Whether memory goes on from one sentence to the next, as it did in training.
+        carry: Whether the state is carried from one sentence to the next, as in training.
     """
     split = corpus.split("heldout")
     count = len(split)

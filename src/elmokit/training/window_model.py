@@ -13,7 +13,7 @@ from elmokit.engines.take_rows import take_rows
 from elmokit.engines.train import TrainState, TrainWeights, run_window
 from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmLayer
-from elmokit.training.batches import Batch
+from elmokit.training.data import LmBatch
 
 
 def zero_states(bilm: BiLM, rows: int) -> list[TrainState]:
@@ -31,7 +31,7 @@ def zero_states(bilm: BiLM, rows: int) -> list[TrainState]:
 
 def run_windows(
     bilm: BiLM,
-    batch: Batch,
+    batch: LmBatch,
     states: Sequence[TrainState],
     *,
     carry: bool,
@@ -57,7 +57,7 @@ def run_windows(
     lstm = bilm.config.lstm
     with torch.autocast(bilm.device.type, dtype=dtype, enabled=dtype == torch.bfloat16):
         words = torch.cat([bilm.encoder(group) for group in batch.inputs])  # (U, P)
-    x = take_rows(words.to(dtype), batch.places)  # (D, T, B, P)
+    x = take_rows(words.to(dtype), batch.word_indices)  # (D, T, B, P)
     clips = Clips(lstm.cell_clip, lstm.projection_clip)
     keep: Tensor | None = None
     if not carry:
