@@ -1,4 +1,7 @@
-"""The rules of the house: which way imports point, how long files are, what the README promises."""
+"""The rules of the house: which way imports point, how long files are, what the README promises.
+
+`PYTHONPATH=tests/support python tests/test_house.py` prints what breaks the rules, room by room.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from pages import code_of
 
 import elmokit
 
@@ -145,6 +150,230 @@ def test_every_module_has_a_docstring():
     assert [name_of(p) for p in MODULES if not ast.get_docstring(ast.parse(p.read_text()))] == []
 
 
+# Rules that are kept room by room. Each gives what breaks it: a module, and what is wrong there.
+
+Broken = Iterator[tuple[str, str]]
+
+SMALL = 100
+"""A module shorter than this with one importer in its own room is a part of that one."""
+MAY_BE_SMALL = {
+    "integrations/spacy_factories.py": "spaCy's entry point imports it, and it must not load torch",
+}
+"""Small modules with one importer, and why they stay alone."""
+SAME_FILE_NAMES = {
+    "batching.py": {"text", "server"},  # of sentences; of requests
+    "char_cnn.py": {"model", "engines"},  # the module; its kernels
+    "checkpoint.py": {"checkpoints", "training"},  # of a model; of a run
+    "config.py": {"", "tasks"},
+    "layers.py": {"encode", "probes"},
+    "lstm.py": {"model", "engines"},
+    "report.py": {"tasks", "probes"},
+    "settings.py": {"training", "server"},
+    "similarity.py": {"encode", "probes"},
+    "softmax.py": {"model", "engines"},
+    "stats.py": {"corpus", "probes"},
+    "train.py": {"engines", "ray"},
+}
+"""File names that two rooms share on purpose; modules of `cli` have the names of their verbs."""
+OLD_PROGRAMS = PACKAGE / "integrations" / "migration"
+"""Its modules and classes have the names that older programs gave them."""
+
+
+def room_of(path: Path) -> str:
+    """The folder of a module below the package; "" for modules of the package itself."""
+    first, *rest = path.relative_to(PACKAGE).parts
+    return first if rest else ""
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+@cache
+def by_name() -> dict[str, Path]:
+    return {dotted(path): path for path in MODULES}
+
+
+@cache
+def imported_modules(path: Path) -> frozenset[str]:
+    """The modules of elmokit that a module imports, or names for a later import."""
+    found = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inside & set(by_name()) or {node.module}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value.partition(":")[0])
+    return frozenset(found & set(by_name()))
+
+
+def small_modules_with_one_importer() -> Broken:
+    """They are merged into their importer, unless they isolate an optional dependency."""
+    settings = (ROOT / "pyproject.toml").read_text("utf-8")
+    for path in MODULES:
+        if path.stem.startswith("__") or lines_of(path) >= SMALL or dotted(path) in settings:
+            continue
+        importers = [other for other in MODULES if dotted(path) in imported_modules(other)]
+        if len(importers) != 1 or importers[0].name == "__init__.py":
+            continue  # what `__init__` alone imports is public, or one of several of a kind
+        if room_of(importers[0]) == room_of(path) and name_of(path) not in MAY_BE_SMALL:
+            yield name_of(path), f"{lines_of(path)} lines; merge it into {name_of(importers[0])}"
+
+
+def modules_without_a_word_in_the_docstring_of_their_room() -> Broken:
+    for path in MODULES:
+        own = path.name == "__init__.py"
+        folder = path.parent.parent if own else path.parent
+        if folder in (PACKAGE, PACKAGE.parent) or path.name == "__main__.py":
+            continue
+        word = path.parent.name if own else path.stem
+        about = ast.get_docstring(parsed(folder / "__init__.py")) or ""
+        if not re.search(rf"(?<!\w){word}(?!\w)", about):
+            yield name_of(path), f"is not named in {name_of(folder / '__init__.py')}"
+
+
+def origin(path: Path, name: str) -> str | None:
+    """The module of elmokit from which a module has a name; None if it defines the name."""
+    found = None
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            if any((alias.asname or alias.name) == name for alias in node.names):
+                found = node.module
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                if not isinstance(target, ast.Name) or not isinstance(node.value, ast.Dict):
+                    continue
+                if target.id == "_HOMES":
+                    homes = ast.literal_eval(node.value)
+                    found = homes.get(name, found)
+    return found if found is not None and found.partition(".")[0] == "elmokit" else None
+
+
+def exported(path: Path) -> set[str]:
+    """What `__all__` and `_HOMES` of a module name."""
+    found: set[str] = set()
+    for node in parsed(path).body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and target.id in ("__all__", "_HOMES"):
+                found |= set(ast.literal_eval(node.value))
+    return found
+
+
+def names_of_another_room_handed_on() -> Broken:
+    """A name is imported from its home; only the package itself collects names of its rooms."""
+    rooms = {name: room_of(path) for name, path in by_name().items()}
+    for path in MODULES:
+        if path.parent == PACKAGE:
+            continue
+        for name in sorted(exported(path)):
+            home = origin(path, name)
+            if home is not None and rooms.get(home) != room_of(path):
+                yield name_of(path), f"exports {name} of {home}"
+        for node in ast.walk(parsed(path)):
+            if not isinstance(node, ast.ImportFrom) or node.module not in by_name():
+                continue
+            giver = by_name()[node.module]
+            for alias in node.names:
+                home = origin(giver, alias.name)
+                if f"{node.module}.{alias.name}" in by_name() or home is None:
+                    continue
+                if giver.parent != PACKAGE and rooms.get(home) != room_of(giver):
+                    yield name_of(path), f"takes {alias.name} of {home} from {node.module}"
+
+
+def classes_of_one_name() -> Broken:
+    seen: dict[str, Path] = {}
+    for path in MODULES:
+        for node in parsed(path).body:
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            if path.parent == OLD_PROGRAMS:
+                continue
+            first = seen.setdefault(node.name, path)
+            if room_of(first) != room_of(path):
+                yield name_of(path), f"class {node.name} is also in {name_of(first)}"
+
+
+def files_of_one_name() -> Broken:
+    seen: dict[str, list[Path]] = {}
+    for path in MODULES:
+        if not path.stem.startswith("__") and path.parent != OLD_PROGRAMS:
+            seen.setdefault(path.name, []).append(path)
+    for name, paths in seen.items():
+        rooms = {room_of(path) for path in paths} - {"cli"}
+        for path in paths:
+            if len(rooms) > 1 and room_of(path) not in SAME_FILE_NAMES.get(name, set()) | {"cli"}:
+                others = ", ".join(name_of(other) for other in paths if other != path)
+                yield name_of(path), f"has the name of {others}"
+
+
+def deep_imports_of_pages_and_examples() -> Broken:
+    """Users import the package or a room; one module deeper in `integrations`."""
+    pages = [*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")]
+    examples = [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.ipynb")]
+    for path in sorted([*pages, *examples]):
+        for module in re.findall(r"(?:from|import)\s+(elmokit(?:\.\w+)+)", path.read_text("utf-8")):
+            _, room, *deeper = module.split(".")
+            if len(deeper) > (2 if room == "integrations" else 0):
+                yield f"{path.relative_to(ROOT)}", f"imports {module}"
+
+
+def exceptions_that_are_not_needed() -> Broken:
+    for name in set(MAY_BE_SMALL) - set(map(name_of, MODULES)):
+        yield name, "is not there; take it out of MAY_BE_SMALL"
+    for name, rooms in SAME_FILE_NAMES.items():
+        for room in rooms - {room_of(path) for path in MODULES if path.name == name}:
+            yield f"{room}/{name}", "is not there; take it out of SAME_FILE_NAMES"
+
+
+RULES: dict[str, Callable[[], Broken]] = {
+    rule.__name__: rule
+    for rule in (
+        small_modules_with_one_importer,
+        modules_without_a_word_in_the_docstring_of_their_room,
+        names_of_another_room_handed_on,
+        classes_of_one_name,
+        files_of_one_name,
+        deep_imports_of_pages_and_examples,
+        exceptions_that_are_not_needed,
+    )
+}
+NOT_YET = {
+    "small_modules_with_one_importer",
+    "modules_without_a_word_in_the_docstring_of_their_room",
+    "names_of_another_room_handed_on",
+    "classes_of_one_name",
+    "files_of_one_name",
+    "deep_imports_of_pages_and_examples",
+    "exceptions_that_are_not_needed",
+}
+"""Rules that are still broken somewhere."""
+
+
+@pytest.mark.parametrize("rule", [name for name in RULES if name not in NOT_YET])
+def test_house_has_no(rule):
+    assert [f"{module}: {why}" for module, why in dict.fromkeys(RULES[rule]())] == []
+
+
+def test_rooms_are_listed_in_the_order_of_the_imports():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    table = text.split("\n## Where things are\n")[1].split("\n## ")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", table, re.M)) == STAGES
+    for page in ("README.md", "README.zh-CN.md"):
+        folders = re.findall(r"^src/elmokit/(\w+)/$", "\n".join(tree(page)), re.M)
+        assert tuple(name for name in folders if name != "models") == STAGES, page
+
+
 # What git knows.
 
 
@@ -168,9 +397,7 @@ def tracked() -> list[str]:
 
 def tree(page: str) -> dict[str, str]:
     """The tree of a README: paths and their phrases. Two spaces lead one folder deeper."""
-    text = (ROOT / page).read_text("utf-8")
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    (block,) = (code for kind, code in blocks if not kind)
+    (block,) = code_of(page, "")
     found: dict[str, str] = {}
     folder = ""
     for line in block.splitlines():
@@ -240,3 +467,18 @@ def test_rooms_are_reached_without_importing_them():
     code = "import elmokit\nassert elmokit.lm.perplexity.__name__ == 'perplexity'"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def main() -> None:
+    """Print what breaks the rules, room by room."""
+    for rule, check in RULES.items():
+        broken: dict[str, list[str]] = {}
+        for module, why in dict.fromkeys(check()):
+            broken.setdefault(module.partition("/")[0], []).append(f"{module}: {why}")
+        print(f"{rule.replace('_', ' ')}: {sum(map(len, broken.values()))}")
+        for room, lines in sorted(broken.items()):
+            print(f"  {room}: {len(lines)}", *lines, sep="\n    ")
+
+
+if __name__ == "__main__":
+    main()

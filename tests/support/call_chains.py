@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, GeneratorType
 from typing import Any
 
 import elmokit
@@ -98,6 +98,7 @@ class Trace:
         self.chains: dict[str, dict[str, str]] = {START: {}}
         """For each chain its files in the order of the first visit, with the function visited."""
         self._owners: dict[FrameType, str] = {}
+        self._generators: dict[FrameType, str] = {}
         self._threads: dict[threading.Thread, str] = {}
 
     @property
@@ -133,21 +134,30 @@ class Trace:
             frame = frame.f_back
         return self._threads.get(threading.current_thread(), START), None
 
-    def _event(self, frame: FrameType, event: str, _: object) -> None:
-        if event == "return":
-            self._owners.pop(frame, None)
+    def _event(self, frame: FrameType, event: str, value: object) -> None:
+        if event == "return" and frame in self._owners:
+            owner = self._owners.pop(frame)
+            if isinstance(value, GeneratorType) and value.gi_frame is not None:
+                # Whoever runs it later: it belongs to the function that has made it.
+                self._generators.setdefault(value.gi_frame, owner)
         if event != "call" or (file := file_of(frame.f_code)) is None:
             return
         owner, caller = self._owner(frame.f_back)
         code = frame.f_code
-        if code.co_name == "<module>" or code.co_qualname == "__getattr__":  # a lazy import
+        if frame in self._generators:
+            owner = self._generators[frame]
+        if code.co_name == "<module>" or file == "lazy.py":
             owner = IMPORT
         self._owners[frame] = owner
         if owner == IMPORT or not code.co_flags & inspect.CO_OPTIMIZED:
             return
         self.chains[owner].setdefault(file, code.co_qualname)
         door = self.public.get(code)
-        if door is not None and caller not in (None, room_of(file)):
+        if (
+            door is not None
+            and frame not in self._generators
+            and caller not in (None, room_of(file))
+        ):
             self._owners[frame] = door
             self.chains.setdefault(door, {}).setdefault(file, code.co_qualname)
 
