@@ -115,7 +115,7 @@ def test_shards_checksum_failure(copy: Path) -> None:
 def test_shards_cut_off_or_missing(copy: Path) -> None:
     path = copy / "heldout-00000.tokens.npy"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(DataError, match=r"heldout-00000.tokens.npy: it has \d+ bytes where"):
+    with pytest.raises(DataError, match=r"heldout-00000.tokens.npy: it has \d+ bytes, and"):
         TokenCorpus(copy)
     path.unlink()
     with pytest.raises(DataError, match=r"heldout-00000.tokens.npy: the file is missing"):

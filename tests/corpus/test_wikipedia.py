@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.corpus.wikipedia import read_pages, strip_markup
+from elmokit.corpus.documents import read_pages, strip_markup
 from elmokit.errors import DataError
 
 HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="de">
@@ -71,9 +71,9 @@ def test_wikipedia_memory_is_that_of_a_page(tmp_path: Path) -> None:
         ("a.xml", dump(page("a"))[:-5], "after 1 articles: not valid XML"),
         ("a.xml", dump(page("a")).replace(b">a<", b">\xff<"), "not valid XML"),
         ("a.xml.bz2", bz2.compress(dump(page("a")))[:-20], "ends too early"),
-        ("a.xml.gz", b"no gzip", "cannot read on"),
-        ("a.xml.xz", b"no xz", "cannot read on"),
-        ("a.xml.zst", b"", "Unpack it first"),
+        ("a.xml.gz", b"no gzip", "cannot read further"),
+        ("a.xml.xz", b"no xz", "cannot read further"),
+        ("a.xml.zst", b"", "Decompress it first"),
     ],
 )
 def test_wikipedia_damaged_dumps(tmp_path: Path, name: str, data: bytes, message: str) -> None:

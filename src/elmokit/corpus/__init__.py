@@ -1,4 +1,9 @@
-"""To be described."""
+"""Corpora: raw text → documents → sentences and tokens → shards on disk.
+
+documents reads files, Wikipedia dumps and Hugging Face data sets document by document; prepare
+turns them into a corpus, with workers (a pool of processes) and cleaning (of tokens, optional);
+shards is the format on disk, written and memory-mapped; stats measures a prepared corpus.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Optional cleaning of tokens: lower case, letters only, stop words.
 
 ELMo reads the real spelling of every word, capitals, digits and marks included, so nothing is
-cleaned unless you ask. Cleaning works on tokens, after sentences and tokens have been found in the
+cleaned by default. Cleaning works on tokens, after sentences and tokens have been found in the
 text as it was written: both need its capitals and its punctuation.
 
     >>> clean = token_cleaner(CleaningConfig(lower=True, strip_non_letters=True))
@@ -17,6 +17,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from elmokit.config import check
 from elmokit.errors import ConfigError
 
 ENGLISH_STOP_WORDS = frozenset(
@@ -31,10 +32,10 @@ ENGLISH_STOP_WORDS = frozenset(
 )
 """Common English words that say little about a text's subject, as the tokeniser `words` cuts them.
 
-They are what a biLM learns grammar from: leave them in unless a comparison asks for their removal.
+They are what a biLM learns grammar from: leave them in unless a comparison needs their removal.
 """
 
-_REMEMBERED_TOKENS = 1 << 16
+_CACHED_TOKENS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,26 +43,25 @@ class CleaningConfig:
     """What is changed in the tokens of a corpus; nothing by default."""
 
     lower: bool = False
-    """Write every token in small letters."""
+    """Write every token in lower case."""
     strip_non_letters: bool = False
-    """Keep nothing but letters (of any script, with their marks); what is left empty goes."""
+    """Keep nothing but letters (of any script, with their marks); empty tokens are dropped."""
     stop_words: tuple[str, ...] = ()
     """Tokens to leave out, whatever their case."""
 
     def __post_init__(self) -> None:
         for name in ("lower", "strip_non_letters"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"CleaningConfig.{name} = {getattr(self, name)!r}: true or false")
+            check(isinstance(getattr(self, name), bool), self, name, "true or false")
         words: object = self.stop_words
-        if not (isinstance(words, tuple) and all(isinstance(word, str) for word in words)):
-            raise ConfigError(f"CleaningConfig.stop_words = {words!r}: give a tuple of words")
+        good = isinstance(words, tuple) and all(isinstance(word, str) for word in words)
+        check(good, self, "stop_words", "give a tuple of words")
 
 
 def read_stop_words(source: str | os.PathLike[str]) -> tuple[str, ...]:
     """Read a list of stop words.
 
     Args:
-        source: ``en`` for the built-in English list, or a text file with one word a line.
+        source: ``en`` for the built-in English list, or a text file with one word per line.
 
     Raises:
         ConfigError: There is neither such a list nor such a file.
@@ -72,7 +72,7 @@ def read_stop_words(source: str | os.PathLike[str]) -> tuple[str, ...]:
         return tuple(sorted(ENGLISH_STOP_WORDS))
     if not os.path.isfile(source):
         raise ConfigError(
-            f"no stop words {os.fspath(source)!r}: give 'en', or a file with one word a line"
+            f"no stop words {os.fspath(source)!r}: give 'en', or a file with one word per line"
         )
     lines = (text if isinstance(text, str) else " ".join(text) for text in read_texts(source))
     return tuple(sorted({line.strip() for line in lines} - {""}))
@@ -85,7 +85,7 @@ def token_cleaner(config: CleaningConfig) -> Callable[[list[str]], list[str]] | 
         return None
 
     # Words repeat: most tokens of a corpus are found here.
-    @functools.lru_cache(_REMEMBERED_TOKENS)
+    @functools.lru_cache(_CACHED_TOKENS)
     def cleaned(token: str) -> str:
         if token.lower() in stop_words:
             return ""

@@ -9,38 +9,76 @@ plain text, ``-`` (standard input)        the lines between two blank lines, or 
 ``hfds:NAME[:CONFIG][:SPLIT]``            a row of a Hugging Face data set, which is streamed
 ========================================  =====================================================
 
+A Wikipedia dump (``pages-articles.xml.bz2``) streams: one page is in memory at a time. Redirects
+and pages outside the article namespace (talk, files, templates) are skipped. The markup is stripped
+by rules; templates are dropped, not expanded, because their text is not in the page.
+
+    >>> strip_markup("'''Oslo''' is the [[capital city|capital]] of [[Norway]].{{citation needed}}")
+    ['Oslo is the capital of Norway.']
+
 The end of a source always ends a document. The stream is flat, so that a document may be larger
 than memory: texts one after another, and `END` after the last text of each document.
 """
 
 from __future__ import annotations
 
+import bz2
 import enum
+import gzip
+import html
 import importlib
+import lzma
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, Literal
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, Final, Literal
+from xml.etree import ElementTree
 
-from elmokit.corpus.wikipedia import WikiPage, is_dump, read_pages
 from elmokit.errors import DataError, MissingExtraError
 from elmokit.text.readers import read_texts
 
 LONGEST_TEXT = 1 << 20
-"""Characters of a text that are handled at a time; a longer one is cut, if it can be, at a line
-break or a blank, and each piece is treated as a text of its own."""
+"""Characters of a text that are processed at a time; a longer one is cut, if possible, at a line
+break or a blank, and each piece is a text of its own."""
 
 HUGGING_FACE = "hfds:"
 _RECORDS = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
-_PACKINGS = (".gz", ".bz2", ".xz", ".zst")
+_COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+
+_ARTICLES = "0"  # key of the namespace
+_FILES_AND_CATEGORIES = ("6", "14")
+_DROPPED_LINKS = frozenset({"file", "image", "media", "category"})
+_OPENERS: dict[str, Callable[[str], Any]] = {
+    ".bz2": bz2.open,
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+}
 
 
 class End(enum.Enum):
-    """The one value `END` that stands after a document's last text."""
+    """The one value `END` that follows a document's last text."""
 
     DOCUMENT = enum.auto()
 
 
 END: Final = End.DOCUMENT
+
+
+@dataclass(frozen=True)
+class WikiPage:
+    """An article as it is in the dump; `paragraphs` strips the markup, in a worker."""
+
+    markup: str
+    """Wiki markup of the page."""
+    dropped_links: frozenset[str] = _DROPPED_LINKS
+    """Namespaces, in lower case, whose links show no text (the dump names its language's)."""
+
+    def paragraphs(self) -> list[str]:
+        """The page's plain text."""
+        return strip_markup(self.markup, self.dropped_links)
+
 
 Part = str | list[str] | WikiPage
 """One text of a document: a line or record, the tokens of a sentence, a page with its markup."""
@@ -74,7 +112,7 @@ def read_documents(
     if is_dump(name):
         return _pages(read_pages(name))
     texts = read_texts(name, field=field)
-    if _data_ending(name) in _RECORDS or lines_are == "documents":
+    if _data_suffix(name) in _RECORDS or lines_are == "documents":
         return _records(texts, name)
     return _paragraphs(texts, name)
 
@@ -90,9 +128,9 @@ def source_label(source: str | os.PathLike[str]) -> str:
     return os.path.basename(name)
 
 
-def _data_ending(name: str) -> str:
+def _data_suffix(name: str) -> str:
     stem, ending = os.path.splitext(name.lower())
-    return os.path.splitext(stem)[1] if ending in _PACKINGS else ending
+    return os.path.splitext(stem)[1] if ending in _COMPRESSIONS else ending
 
 
 def _pages(pages: Iterable[WikiPage]) -> Iterator[Part | End]:
@@ -119,7 +157,7 @@ def _paragraphs(texts: Iterable[str | list[str]], name: str) -> Iterator[Part | 
 def _parts(text: str | list[str], name: str, number: int) -> Iterator[Part]:
     if isinstance(text, list):
         for token in text:
-            # A word table has one word a line, and readers of word lists trim these characters.
+            # A word table has one word per line, and readers of word lists trim these characters.
             if not token or "\n" in token or token != token.strip(" \t\r"):
                 raise DataError(
                     f"{name}, text {number}: the token {token!r} is empty, has white space at an "
@@ -165,7 +203,7 @@ def _rows(rows: Iterable[dict[str, Any]], name: str, field: str) -> Iterator[str
     except DataError:
         raise
     except Exception as error:  # as above; a broken connection, for one
-        raise DataError(f"{name}, after row {number}: cannot read on ({error}).") from error
+        raise DataError(f"{name}, after row {number}: cannot read further ({error}).") from error
 
 
 def _row_text(row: dict[str, Any], where: str, field: str) -> str | list[str]:
@@ -190,3 +228,166 @@ def _hugging_face_parts(name: str) -> tuple[str, str | None, str]:
         raise DataError(f"{name}: write {HUGGING_FACE}NAME, or {HUGGING_FACE}NAME:CONFIG:SPLIT.")
     config, split = [*rest, "", ""][:2]
     return path, config or None, split or "train"
+
+
+def is_dump(name: str) -> bool:
+    """Whether a file's name says that it is an XML dump, perhaps compressed."""
+    stem, ending = os.path.splitext(name.lower())
+    return ending == ".xml" or (ending in (*_OPENERS, ".zst") and stem.endswith(".xml"))
+
+
+def read_pages(name: str) -> Iterator[WikiPage]:
+    """Read the articles of a dump, in order.
+
+    Args:
+        name: ``.xml``, alone or followed by ``.bz2``, ``.gz`` or ``.xz``.
+
+    Raises:
+        DataError: The file is not there, not a MediaWiki dump, or damaged.
+    """
+    if not os.path.isfile(name):
+        raise DataError(f"no such file: {name}. Check the path.")
+    ending = os.path.splitext(name.lower())[1]
+    if ending == ".zst":
+        raise DataError(f"{name}: dumps are read as .xml, .bz2, .gz or .xz. Decompress it first.")
+    opener = _OPENERS.get(ending)
+    pages = 0
+    try:
+        with open(name, "rb") if opener is None else opener(name) as stream:
+            for page in _parse(stream, name):
+                pages += 1
+                yield page
+    except ElementTree.ParseError as error:
+        raise DataError(
+            f"{name}, after {pages} articles: not valid XML ({error}). Check that the file is "
+            "complete."
+        ) from error
+    except EOFError as error:
+        raise DataError(
+            f"{name}, after {pages} articles: the compressed file ends too early. It is truncated: "
+            "copy or download it again."
+        ) from error
+    except (OSError, lzma.LZMAError, zlib.error) as error:
+        raise DataError(
+            f"{name}, after {pages} articles: cannot read further ({error})."
+        ) from error
+
+
+def _parse(stream: IO[bytes], name: str) -> Iterator[WikiPage]:
+    dropped = set(_DROPPED_LINKS)
+    root: ElementTree.Element | None = None
+    for event, element in ElementTree.iterparse(stream, events=("start", "end")):
+        tag = element.tag.rpartition("}")[2]
+        if root is None:
+            root = element
+            if tag != "mediawiki":
+                raise DataError(
+                    f"{name}: the root element is <{tag}>; a MediaWiki dump begins with "
+                    "<mediawiki>. Other XML: write its text to a .txt or .jsonl file first."
+                )
+        elif event == "end" and tag == "namespace":
+            if element.get("key") in _FILES_AND_CATEGORIES and element.text:
+                dropped.add(element.text.lower())
+        elif event == "end" and tag == "page":
+            if _child(element, "ns") == _ARTICLES and element.find("{*}redirect") is None:
+                yield WikiPage(_child(element, "revision/{*}text"), frozenset(dropped))
+            root.clear()  # otherwise the tree of the dump would grow in memory
+
+
+def _child(page: ElementTree.Element, path: str) -> str:
+    return page.findtext("{*}" + path) or ""
+
+
+# Elements whose content is no running text. A match never reaches over another opening tag of its
+# kind, so that a page full of unclosed tags is still read in linear time.
+_ELEMENT = re.compile(
+    r"<(ref|math|chem|ce|gallery|syntaxhighlight|source|timeline|score|imagemap|hiero|graph"
+    r"|mapframe|maplink|table|templatestyles|references)\b[^<>]*"
+    r"(?:/>|>(?:[^<]|<(?!/?\1\b))*+</\1\s*>)",
+    re.IGNORECASE,
+)
+_COMMENT = re.compile(r"<!--(?:[^-]|-(?!->))*+(?:-->|\Z)")
+_BRACES = re.compile(r"\{\{|\}\}|^[ \t:*#]*\{\||^[ \t]*\|\}(?!\})", re.MULTILINE)
+_EXTERNAL_LINK = re.compile(r"\[(?:[a-z]+:)?//[^\s\[\]]+[ \t]*([^\[\]\n]*)\]", re.IGNORECASE)
+_LINK = re.compile(r"\[\[((?:[^\[\]]|\[(?!\[)|\](?!\]))*+)\]\]")
+_DEEPEST_LINK = 5
+_LANGUAGE_LINK = re.compile(r"[a-z]{2,3}(?:-[a-z-]+)?")
+_BREAK = re.compile(r"</?(?:br|p|div|li|blockquote|poem|center)\b[^<>]*>", re.IGNORECASE)
+_TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
+_LEFTOVERS = re.compile(r"'{2,}|__[A-Z]{3,}__|\{\{|\}\}|\[\[|\]\]")
+_EMPTY_BRACKETS = re.compile(r"[ \u00a0]?\([\s,;:]*+\)")
+_BLANKS = re.compile(r"[ \t\u00a0]+")
+_HEADING = re.compile(r"={1,6}[^=].*=\s*\Z")
+_HAS_WORD = re.compile(r"[^\W_]")
+
+
+def strip_markup(markup: str, dropped_links: frozenset[str] = _DROPPED_LINKS) -> list[str]:
+    """Convert wiki markup to the paragraphs that a reader sees.
+
+    Templates, tables, references, comments, formulas, galleries, headings, and links to files and
+    categories go; other links leave their label; list items become paragraphs.
+
+    Args:
+        markup: The text of a page.
+        dropped_links: Namespaces, in lower case, whose links show no text.
+
+    Returns:
+        Paragraphs without line breaks, none of them empty.
+    """
+    text = _without_braces(_ELEMENT.sub("", _COMMENT.sub("", markup)))
+    text = _EXTERNAL_LINK.sub(r"\1", text)
+    for _ in range(_DEEPEST_LINK):  # captions hold links: the innermost are resolved first
+        text, resolved = _LINK.subn(lambda match: _link_label(match[1], dropped_links), text)
+        if not resolved:
+            break
+    text = _TAG.sub("", _BREAK.sub("\n", text))
+    text = html.unescape(_LEFTOVERS.sub("", text))
+    text = _EMPTY_BRACKETS.sub("", text)  # the template inside, a pronunciation, is gone
+    return [line for raw in text.splitlines() if (line := _paragraph(raw))]
+
+
+def _without_braces(text: str) -> str:
+    """Remove templates and tables, nested ones too; unmatched braces stay."""
+    opened: list[tuple[str, int]] = []
+    waiting = {"{{": 0, "{|": 0}
+    cut: list[tuple[int, int]] = []
+    for match in _BRACES.finditer(text):
+        mark = match[0].lstrip(" \t:*#")
+        if mark in waiting:
+            opened.append((mark, match.start()))
+            waiting[mark] += 1
+            continue
+        partner = "{{" if mark == "}}" else "{|"
+        if not waiting[partner]:
+            continue
+        found = ""
+        while found != partner:  # what was opened later and never closed goes with it
+            found, start = opened.pop()
+            waiting[found] -= 1
+        while cut and cut[-1][0] >= start:  # inside this one
+            cut.pop()
+        cut.append((start, match.end()))
+    kept = []
+    position = 0
+    for start, end in cut:
+        kept.append(text[position:start])
+        position = end
+    return "".join(kept) + text[position:]
+
+
+def _link_label(link: str, dropped_links: frozenset[str]) -> str:
+    target, _, label = link.partition("|")
+    prefix, colon, _ = target.strip().partition(":")
+    if colon and prefix:  # a leading colon makes a visible link to anything
+        if prefix.strip().lower() in dropped_links:
+            return ""
+        if not label and _LANGUAGE_LINK.fullmatch(prefix):
+            return ""
+    return label.strip() or target.strip().removeprefix(":")
+
+
+def _paragraph(line: str) -> str:
+    line = _BLANKS.sub(" ", line.lstrip("*#:; \t")).strip()
+    if line.startswith(("|", "!")) or _HEADING.match(line) or not _HAS_WORD.search(line):
+        return ""
+    return line

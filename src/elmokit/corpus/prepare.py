@@ -5,14 +5,14 @@
 This process reads the sources and hands chunks of text to the workers; they find sentences and
 tokens and send back each chunk's distinct words with ids of the chunk's own. Here words get
 provisional ids in the order of their first appearance, and the ids go to a draft on disk. At the
-end, when every count is known, the draft is read block by block, each id is replaced by its row in
-the sorted word table, and the shards are written. Memory holds the word table and a few chunks,
-whatever the size of the text. The result does not depend on the number of workers.
+end, when every count is known, the draft is read again block by block, each id is replaced by its
+row in the table sorted by count, and the shards are written. Memory holds the word table and a few
+chunks, whatever the size of the text. The result does not depend on the number of workers.
 
-A document is held out if a hash of its whole text says so. So copies of a document stand on one
-side together, and a document keeps its side when sources are added or given in another order.
+A document is held out if a hash of its text says so. So copies of a document are in the same
+split, and a document keeps its split when sources are added or given in another order.
 
-Everything is written to a hidden folder beside the target, which is moved into place when whole.
+Everything is written to a hidden folder beside the target, which is renamed when complete.
 The format of the result is described in `elmokit.corpus.shards`.
 """
 
@@ -31,21 +31,32 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from elmokit.config import to_dict
+from elmokit.config import check, to_dict
 from elmokit.corpus.cleaning import CleaningConfig, token_cleaner
-from elmokit.corpus.documents import End, Part, read_documents, source_label
-from elmokit.corpus.draft import ChunkTokens, Draft
-from elmokit.corpus.shard_writer import write_description
-from elmokit.corpus.shards import DESCRIPTION, SplitCounts
-from elmokit.corpus.wikipedia import WikiPage
+from elmokit.corpus.documents import End, Part, WikiPage, read_documents, source_label
+from elmokit.corpus.shards import (
+    COUNTS,
+    DESCRIPTION,
+    SPECIAL_WORDS,
+    SPLITS,
+    WORDS,
+    ShardSize,
+    ShardWriter,
+    SplitCounts,
+    TokenIds,
+    write_description,
+)
 from elmokit.corpus.workers import default_workers, ordered_map
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import atomic_folder
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokens import get_tokenizer
 
-_CHUNK_CHARACTERS = 1 << 18  # a fraction of a second's work for a worker
+_CHUNK_CHARACTERS = 1 << 18  # a fraction of a second of a worker's time
+_BLOCK_TOKENS = 1 << 20
+_BLOCK_SENTENCES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +73,7 @@ class CorpusConfig:
     field: str = "text"
     """Key (JSONL) or column (CSV, Parquet, data sets) that holds the text or its tokens."""
     heldout: float = 0.01
-    """Share of the documents that is kept apart from the training text."""
+    """Share of the documents that is not used for training."""
     max_tokens: int | None = None
     """A longer sentence is cut into pieces of this many tokens; no limit when left out."""
     shard_tokens: int = 16_000_000
@@ -72,16 +83,14 @@ class CorpusConfig:
     def __post_init__(self) -> None:
         choices = {"sentences": ("split", "line"), "documents": ("blank", "line")}
         for name, known in choices.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise ConfigError(f"CorpusConfig.{name} = {value!r}: use {' or '.join(known)}")
+            check(getattr(self, name) in known, self, name, f"use {' or '.join(known)}")
         share = self.heldout
-        if not (isinstance(share, int | float) and math.isfinite(share) and 0 <= share < 1):
-            raise ConfigError(f"CorpusConfig.heldout = {share!r}: give a share from 0 to below 1")
+        good = isinstance(share, int | float) and math.isfinite(share) and 0 <= share < 1
+        check(good, self, "heldout", "give a share from 0 to below 1")
         for name in ("max_tokens", "shard_tokens"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigError(f"CorpusConfig.{name} = {value!r}: give a number of at least 1")
+            good = value is None or (type(value) is int and value >= 1)
+            check(good, self, name, "give a number of at least 1")
 
 
 @dataclass(frozen=True)
@@ -112,12 +121,12 @@ def prepare_corpus(
         folder: Where the corpus goes.
         settings: How text becomes sentences and tokens.
         workers: Processes that tokenise; all cores when left out, no extra process with 1.
-        overwrite: Replace a corpus that stands at `folder`.
-        progress: Called with the number of new tokens, again and again.
+        overwrite: Replace a corpus at `folder`.
+        progress: Called repeatedly with the number of new tokens.
 
     Raises:
         ConfigError: There is no such tokeniser, or no source was given.
-        DataError: A source cannot be read, holds no text, or something stands at `folder`.
+        DataError: A source cannot be read, holds no text, or there is something at `folder`.
         MissingExtraError: A package for the tokeniser or a source is not installed.
     """
     settings = settings or CorpusConfig()
@@ -129,7 +138,7 @@ def prepare_corpus(
         raise ConfigError("no sources: give at least one file")
     if workers < 1:
         raise ConfigError(f"workers = {workers}: give at least 1")
-    get_tokenizer(settings.tokenizer)  # an unknown name is better found before a worker starts
+    get_tokenizer(settings.tokenizer)  # an unknown name should fail before a worker starts
     streams = [
         read_documents(
             name,
@@ -138,8 +147,8 @@ def prepare_corpus(
         )
         for name in names
     ]
-    with atomic_folder(folder, functools.partial(_check_free, overwrite=overwrite)) as place:
-        with Draft(place) as draft:
+    with atomic_folder(folder, functools.partial(_check_free, overwrite=overwrite)) as target:
+        with _Draft(target) as draft:
             chunks = _chunks((item for stream in streams for item in stream), settings.heldout)
             for chunk, tokens in ordered_map(_ChunkTokenizer(settings), chunks, workers):
                 draft.add(tokens, chunk.ends)
@@ -147,14 +156,14 @@ def prepare_corpus(
                     progress(tokens.ids.size)
             if not draft.sentences:
                 raise DataError(f"no text in {', '.join(names)}: nothing but white space was found")
-            counts = draft.finish(place, settings.shard_tokens)
+            counts = draft.finish(target, settings.shard_tokens)
         if not counts["train"].tokens:
             raise DataError(
-                f"all {counts['heldout'].documents} documents were held out and none is left to "
-                "train on. Lower `heldout`, or let every line be a document."
+                f"all {counts['heldout'].documents} documents were held out and none is left for "
+                "training. Lower `heldout`, or let every line be a document."
             )
         write_description(
-            place,
+            target,
             settings=to_dict(settings),
             sources=[source_label(name) for name in names],
             counts=counts,
@@ -216,7 +225,7 @@ class _ChunkTokenizer:
     def __init__(self, settings: CorpusConfig) -> None:
         self.settings = settings
 
-    def __call__(self, chunk: _Chunk) -> ChunkTokens:
+    def __call__(self, chunk: _Chunk) -> _ChunkTokens:
         tokenize = get_tokenizer(self.settings.tokenizer).tokenize
         clean = self._cleaner
         numbers: dict[str, int] = {}
@@ -230,7 +239,7 @@ class _ChunkTokenizer:
                 ids.extend([numbers.setdefault(token, len(numbers)) for token in tokens])
                 lengths.extend(_piece_lengths(len(tokens), self.settings.max_tokens))
             sentences.append(len(lengths) - before)
-        return ChunkTokens(
+        return _ChunkTokens(
             list(numbers),
             np.array(ids, np.uint32),
             np.array(lengths, np.uint32),
@@ -259,3 +268,143 @@ def _piece_lengths(tokens: int, most: int | None) -> list[int]:
         return [tokens] if tokens else []
     rest = [tokens % most] if tokens % most else []
     return [most] * (tokens // most) + rest
+
+
+@dataclass(frozen=True)
+class _ChunkTokens:
+    """The tokens of a chunk, as a worker sends them."""
+
+    words: list[str]
+    """Distinct words by first appearance."""
+    ids: TokenIds
+    """Tokens as indices into `words`."""
+    lengths: npt.NDArray[np.uint32]
+    """Tokens of each sentence."""
+    sentences: npt.NDArray[np.uint32]
+    """Sentences of each part."""
+
+
+class _Draft:
+    """The corpus with provisional ids, on disk; and the table of words so far, in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.words = {word: number for number, word in enumerate(SPECIAL_WORDS)}
+        self.shards: dict[str, list[ShardSize]] = {}
+        self.sentences = 0
+        self._token_file = folder / "draft.tokens"
+        self._length_file = folder / "draft.lengths"
+        self._tokens = open(self._token_file, "wb")  # noqa: SIM115 - closed by __exit__
+        self._lengths = open(self._length_file, "wb")  # noqa: SIM115
+        self._document_ends = array("q")  # number of sentences up to the end of each document
+        self._held_out = array("b")
+
+    def __enter__(self) -> _Draft:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in (self._tokens, self._lengths):
+            file.close()
+        for path in (self._token_file, self._length_file):
+            path.unlink()
+
+    def add(self, tokens: _ChunkTokens, ends: list[tuple[int, bool]]) -> None:
+        """Append a chunk.
+
+        Args:
+            tokens: Its sentences.
+            ends: For each document that ends in it, the number of texts up to there, and whether
+                the document is held out.
+        """
+        words = self.words
+        ids = np.array([words.setdefault(word, len(words)) for word in tokens.words], np.uint32)
+        self._tokens.write(ids[tokens.ids].data)
+        self._lengths.write(tokens.lengths.data)
+        reached = [self.sentences, *(self.sentences + np.cumsum(tokens.sentences)).tolist()]
+        last = self._document_ends[-1] if self._document_ends else 0
+        for texts, held_out in ends:
+            if reached[texts] > last:  # a document without a sentence does not count
+                last = reached[texts]
+                self._document_ends.append(last)
+                self._held_out.append(held_out)
+        self.sentences = reached[-1]
+
+    def finish(self, folder: Path, shard_tokens: int) -> dict[str, SplitCounts]:
+        """Sort the words, write the word table and the shards."""
+        for file in (self._tokens, self._lengths):
+            file.flush()
+        counts = {name: np.zeros(len(self.words), np.int64) for name in SPLITS}
+        for block in self._blocks(_BLOCK_TOKENS):
+            for name in SPLITS:
+                tokens = block.of(name).tokens
+                counts[name] += np.bincount(tokens, minlength=len(self.words))
+        special = len(SPECIAL_WORDS)
+        # Stable: ties stay in the order of first appearance.
+        ranked = np.argsort(-counts["train"][special:], kind="stable") + special
+        order = np.concatenate([np.arange(special), ranked])
+        words = list(self.words)
+        with open(folder / WORDS, "w", encoding="utf-8", newline="\n") as table:
+            table.writelines(words[number] + "\n" for number in order.tolist())
+        np.save(folder / COUNTS, counts["train"][order].astype("<i8"), allow_pickle=False)
+
+        rows = np.empty(len(words), np.uint32)
+        rows[order] = np.arange(len(words), dtype=np.uint32)
+        writers = {name: ShardWriter(folder, name, shard_tokens) for name in SPLITS}
+        for block in self._blocks(min(_BLOCK_TOKENS, shard_tokens)):
+            for name, writer in writers.items():
+                part = block.of(name)
+                writer.add(rows[part.tokens], part.lengths, part.opens_document)
+        for name, writer in writers.items():
+            writer.close()
+            self.shards[name] = writer.shards
+        return {
+            name: SplitCounts(
+                documents=sum(shard.documents for shard in self.shards[name]),
+                sentences=sum(shard.sentences for shard in self.shards[name]),
+                tokens=sum(shard.tokens for shard in self.shards[name]),
+                types=int(np.count_nonzero(counts[name])),
+            )
+            for name in SPLITS
+        }
+
+    def _blocks(self, most_tokens: int) -> Iterator[_Block]:
+        """Read the draft again, sentence by sentence but many at a time."""
+        document_ends = np.frombuffer(self._document_ends, np.int64)
+        held_out = np.frombuffer(self._held_out, np.bool_)
+        first = 0
+        with open(self._token_file, "rb") as token_file, open(self._length_file, "rb") as file:
+            while (lengths := np.fromfile(file, np.uint32, _BLOCK_SENTENCES)).size:
+                ends = np.cumsum(lengths, dtype=np.int64)
+                numbers = np.arange(first, first + lengths.size)
+                document = np.searchsorted(document_ends, numbers, side="right")
+                opens = numbers == np.where(document > 0, document_ends[document - 1], 0)
+                start = done = 0
+                while start < lengths.size:
+                    fitting = int(np.searchsorted(ends, done + most_tokens, side="right"))
+                    stop = max(start + 1, fitting)
+                    tokens = np.fromfile(token_file, np.uint32, int(ends[stop - 1]) - done)
+                    part = slice(start, stop)
+                    yield _Block(tokens, lengths[part], opens[part], held_out[document[part]])
+                    start, done = stop, int(ends[stop - 1])
+                first += lengths.size
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some sentences of the draft."""
+
+    tokens: TokenIds
+    lengths: npt.NDArray[np.uint32]
+    opens_document: npt.NDArray[np.bool_]
+    held_out: npt.NDArray[np.bool_]
+
+    def of(self, split: str) -> _Block:
+        """The sentences that belong to one split."""
+        chosen = self.held_out == (split == "heldout")
+        if chosen.all():
+            return self
+        return _Block(
+            self.tokens[np.repeat(chosen, self.lengths)],
+            self.lengths[chosen],
+            self.opens_document[chosen],
+            self.held_out[chosen],
+        )

@@ -8,7 +8,7 @@ Format ``elmokit-corpus``, version 1. A folder holds:
     ``shards`` (for each of the two, a list of name, documents, sentences, tokens); ``files`` (size
     in bytes and CRC-32 of every other file).
 ``words.txt``
-    The word table, UTF-8, one word a line, lines ended by LF alone: ``<S>``, ``</S>``, ``<UNK>``,
+    The word table, UTF-8, one word per line, lines ended by LF alone: ``<S>``, ``</S>``, ``<UNK>``,
     then every distinct word by descending count in the training text, ties by first appearance.
     Words of the held-out text alone come last, with count 0.
 ``counts.npy``
@@ -16,10 +16,10 @@ Format ``elmokit-corpus``, version 1. A folder holds:
 ``train-00000.tokens.npy``, ``heldout-00000.tokens.npy``, …
     Little-endian uint32: row numbers of the word table, sentence after sentence, no markers.
 ``train-00000.starts.npy``
-    Little-endian int64, one more than sentences: where each sentence begins; the last is the end.
+    Little-endian int64, one more than sentences: the offset of each sentence; the last is the end.
 ``train-00000.documents.npy``
     Little-endian int64: the sentences, counted from the shard's first, that begin a document. A
-    document may go on in the next shard; a sentence never does.
+    document may continue in the next shard; a sentence never does.
 
 The table is sorted, so a vocabulary of V words is its first V rows, and the target of a token is
 ``id if id < V else 2``: V can be chosen, and changed, without preparing the text again.
@@ -32,7 +32,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -133,7 +133,7 @@ class TokenCorpus:
 
     @functools.cached_property
     def words(self) -> list[str]:
-        """The word table; an id is a place in it."""
+        """The word table; an id is a row of it."""
         data = (self.folder / WORDS).read_bytes()
         return data.decode("utf-8").removesuffix("\n").split("\n")
 
@@ -180,7 +180,7 @@ class TokenCorpus:
             path = self.folder / f"{size.name}.{kind}.npy"
             array = _load(path, np.dtype(dtype))
             if array.shape != (items,):
-                raise _damaged(path, f"shape {array.shape} where {(items,)} is promised")
+                raise _damaged(path, f"shape {array.shape} where {(items,)} is expected")
             return array
 
         shard = _Shard(
@@ -218,7 +218,7 @@ class CorpusSplit:
         return sum(len(shard.tokens) for shard in self._shards)
 
     def lengths(self) -> Numbers:
-        """Tokens of each sentence, in order; 8 bytes a sentence in memory."""
+        """Tokens of each sentence, in order; 8 bytes per sentence in memory."""
         return np.concatenate([np.zeros(0, np.int64), *(np.diff(s.starts) for s in self._shards)])
 
     def document_starts(self) -> Numbers:
@@ -227,7 +227,7 @@ class CorpusSplit:
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     def token_arrays(self) -> Iterator[TokenIds]:
-        """All tokens in order, one memory-mapped array a shard."""
+        """All tokens in order, one memory-mapped array per shard."""
         for shard in self._shards:
             yield shard.tokens
 
@@ -240,7 +240,7 @@ class CorpusSplit:
         return shard.tokens[shard.starts[local] : shard.starts[local + 1]]
 
     def gather(self, sentences: npt.ArrayLike) -> tuple[TokenIds, Numbers]:
-        """The tokens of many sentences at once, in the order asked for, repeats allowed.
+        """The tokens of many sentences at once, in the given order, repeats allowed.
 
         Args:
             sentences: Sentence numbers.
@@ -259,12 +259,12 @@ class CorpusSplit:
             local = wanted[rows] - self._first[number]
             starts[rows] = self._shards[number].starts[local]
             lengths[rows] = self._shards[number].starts[local + 1] - starts[rows]
-        places = np.cumsum(lengths) - lengths
+        offsets = np.cumsum(lengths) - lengths
         flat = np.empty(int(lengths.sum()), np.uint32)
         for number, rows in chosen:
             offset = _ranges(lengths[rows])
             source = np.repeat(starts[rows], lengths[rows]) + offset
-            target = np.repeat(places[rows], lengths[rows]) + offset
+            target = np.repeat(offsets[rows], lengths[rows]) + offset
             flat[target] = self._shards[number].tokens[source]
         return flat, lengths
 
@@ -273,6 +273,80 @@ def _ranges(lengths: Numbers) -> Numbers:
     """0, 1, … for each length in turn: [2, 3] gives [0, 1, 0, 1, 2]."""
     ends = np.cumsum(lengths)
     return np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(ends - lengths, lengths)
+
+
+class ShardWriter:
+    """Writes one split's shards; a shard ends with the block of sentences that fills it.
+
+    Attributes:
+        shards: Names and sizes of what has been written.
+    """
+
+    def __init__(self, folder: Path, split: str, shard_tokens: int) -> None:
+        self.shards: list[ShardSize] = []
+        self._folder = folder
+        self._split = split
+        self._limit = shard_tokens
+        self._blocks: list[tuple[TokenIds, npt.NDArray[np.uint32], npt.NDArray[np.bool_]]] = []
+        self._size = 0
+
+    def add(
+        self,
+        tokens: TokenIds,
+        lengths: npt.NDArray[np.uint32],
+        opens_document: npt.NDArray[np.bool_],
+    ) -> None:
+        """Append sentences: their tokens, their lengths, whether each begins a document."""
+        if lengths.size:
+            self._blocks.append((tokens, lengths, opens_document))
+            self._size += tokens.size
+        if self._size >= self._limit:
+            self.close()
+
+    def close(self) -> None:
+        """Write the remaining sentences."""
+        if not self._blocks:
+            return
+        tokens, lengths, opens = (
+            np.concatenate(parts) for parts in zip(*self._blocks, strict=True)
+        )
+        name = f"{self._split}-{len(self.shards):05d}"
+        documents = np.flatnonzero(opens).astype("<i8")
+        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype("<i8")
+        for kind, array in (
+            ("tokens", tokens.astype("<u4", copy=False)),
+            ("starts", starts),
+            ("documents", documents),
+        ):
+            np.save(self._folder / f"{name}.{kind}.npy", array, allow_pickle=False)
+        self.shards.append(ShardSize(name, documents.size, lengths.size, tokens.size))
+        self._blocks.clear()
+        self._size = 0
+
+
+def write_description(
+    folder: Path,
+    *,
+    settings: Mapping[str, Any],
+    sources: list[str],
+    counts: Mapping[str, SplitCounts],
+    shards: Mapping[str, list[ShardSize]],
+) -> None:
+    """Write corpus.json for a folder whose other files are complete."""
+    description = {
+        "format": FORMAT,
+        "version": VERSION,
+        "settings": settings,
+        "sources": sources,
+        "counts": {name: asdict(counts[name]) for name in SPLITS},
+        "shards": {name: [asdict(shard) for shard in shards[name]] for name in SPLITS},
+        "files": {
+            path.name: {"bytes": path.stat().st_size, "crc32": checksum(path)}
+            for path in sorted(folder.iterdir())
+        },
+    }
+    text = json.dumps(description, indent=1, ensure_ascii=False) + "\n"
+    (folder / DESCRIPTION).write_text(text, encoding="utf-8", newline="\n")
 
 
 def checksum(path: Path) -> int:
@@ -310,7 +384,7 @@ def _check_size(path: Path, size: int) -> None:
         raise _damaged(path, "the file is missing")
     found = path.stat().st_size
     if found != size:
-        raise _damaged(path, f"it has {found} bytes where {DESCRIPTION} promises {size}")
+        raise _damaged(path, f"it has {found} bytes, and {DESCRIPTION} says {size}")
 
 
 def _load(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

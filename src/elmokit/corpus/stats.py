@@ -22,7 +22,7 @@ from elmokit.files import atomic_file
 
 PERCENTILES = (1, 25, 50, 75, 95, 99)
 USUAL_SIZES = (1_000, 5_000, 20_000, 50_000, 100_000, 200_000, 500_000, 800_000)
-"""Vocabulary sizes that are looked at when none is asked for."""
+"""Vocabulary sizes that are reported when none is given."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def plot_corpus(corpus: TokenCorpus, path: str | os.PathLike[str]) -> None:
 
     Args:
         corpus: A prepared corpus.
-        path: A picture file; its ending picks the format (.png, .svg, .pdf).
+        path: A picture file; its suffix picks the format (.png, .svg, .pdf).
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -130,7 +130,7 @@ def plot_corpus(corpus: TokenCorpus, path: str | os.PathLike[str]) -> None:
 
 
 def _outside(counts: Numbers) -> Numbers:
-    """For each number of rows, how many tokens are of words in none of them."""
+    """For each number of rows, the tokens whose words are in none of them."""
     inside = np.concatenate([[0], np.cumsum(counts)])
     return np.asarray(inside[-1] - inside, dtype=np.int64)
 

@@ -1,8 +1,8 @@
 """A function over a stream in worker processes: results in order, memory bounded.
 
 Each worker has a pipe of its own and one item at a time, so that neither side can block the other
-and nothing piles up. A worker whose parent is killed sees its pipe close and ends; a parent whose
-worker is killed raises. (Neither `multiprocessing.Pool` nor `concurrent.futures` gives both.)
+and memory stays bounded. A worker whose parent is killed sees its pipe close and ends; a parent
+whose worker is killed raises. (Neither `multiprocessing.Pool` nor `concurrent.futures` does both.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from elmokit.errors import ElmokitError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_AHEAD = 4  # results per worker that may wait for an earlier one
+_PREFETCH = 4  # results per worker that may wait for an earlier one
 
 
 def default_workers() -> int:
@@ -36,9 +36,9 @@ def ordered_map(
     """Apply a function to each item of a stream.
 
     Args:
-        function: What to do; it is pickled once for each worker.
-        items: Read in this process, a few items ahead of the results.
-        workers: Number of processes; with 1 everything happens in this one.
+        function: The function; it is pickled once per worker.
+        items: Read in this process, with a small prefetch.
+        workers: Number of processes; with 1 everything runs in this one.
 
     Returns:
         Items with their results, in the order of the items.
@@ -51,26 +51,26 @@ def ordered_map(
         for item in items:
             yield item, function(item)
         return
-    crew: _Crew[Item, Result] = _Crew(function, workers)
+    pool: _WorkerPool[Item, Result] = _WorkerPool(function, workers)
     try:
-        yield from crew.run(items)
+        yield from pool.run(items)
     finally:
-        crew.dismiss()
+        pool.close()
 
 
-class _Crew(Generic[Item, Result]):
-    """The worker processes and what they are busy with."""
+class _WorkerPool(Generic[Item, Result]):
+    """The worker processes and their items."""
 
     def __init__(self, function: Callable[[Item], Result], workers: int) -> None:
-        context = multiprocessing.get_context("spawn")  # safe beside threads, and on every system
+        context = multiprocessing.get_context("spawn")  # safe with threads, and on every system
         self.processes = []
         self.idle: list[Connection] = []
         self.busy: dict[Connection, tuple[int, Item]] = {}
         self.done: dict[int, tuple[Item, Result]] = {}
-        self.ahead = workers * _AHEAD
+        self.prefetch = workers * _PREFETCH
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(function, theirs), daemon=True)
+            process = context.Process(target=_worker_loop, args=(function, theirs), daemon=True)
             process.start()
             theirs.close()  # theirs alone now: if the worker dies, ours reports it
             self.processes.append(process)
@@ -79,7 +79,7 @@ class _Crew(Generic[Item, Result]):
     def run(self, items: Iterator[Item]) -> Iterator[tuple[Item, Result]]:
         wanted = 0
         for number, item in enumerate(items):
-            while not self.idle or number - wanted >= self.ahead:
+            while not self.idle or number - wanted >= self.prefetch:
                 self.receive()
                 while wanted in self.done:
                     yield self.done.pop(wanted)
@@ -98,20 +98,20 @@ class _Crew(Generic[Item, Result]):
                 wanted += 1
 
     def receive(self) -> None:
-        """Wait for a worker, and take what it has."""
+        """Wait for results of workers."""
         for ready in wait(list(self.busy)):
             assert isinstance(ready, Connection)
             try:
-                result, complaint = ready.recv()
+                result, failure = ready.recv()
             except (EOFError, OSError):
                 raise _dead_worker() from None
-            if complaint:
-                raise RuntimeError(f"a worker process failed:\n{complaint}")
+            if failure:
+                raise RuntimeError(f"a worker process failed:\n{failure}")
             number, item = self.busy.pop(ready)
             self.done[number] = item, result
             self.idle.append(ready)
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         for connection in (*self.idle, *self.busy):
             connection.close()
         for process in self.processes:
@@ -120,9 +120,9 @@ class _Crew(Generic[Item, Result]):
             process.close()
 
 
-def _work(function: Callable[[Item], Result], connection: Connection) -> None:
-    """A worker's life: take an item, send back (result, None) or (None, what went wrong)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+def _worker_loop(function: Callable[[Item], Result], connection: Connection) -> None:
+    """Worker main loop: receive an item, send (result, None) or (None, traceback)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     while True:
         try:
             item = connection.recv()
@@ -139,6 +139,6 @@ def _work(function: Callable[[Item], Result], connection: Connection) -> None:
 def _dead_worker() -> ElmokitError:
     return ElmokitError(
         "a worker process ended early: killed (out of memory?), or it could not start. A script "
-        'that uses workers needs `if __name__ == "__main__":` around its own work; workers=1 '
-        "needs no processes."
+        'that uses workers needs `if __name__ == "__main__":` around its main code; workers=1 '
+        "starts no processes."
     )
