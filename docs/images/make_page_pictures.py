@@ -81,7 +81,7 @@ def _take_all(browser: Browser, address: str) -> None:
     for page, view in (
         (light, "context"),
         (dark, "layers"),
-        (light, "walk"),
+        (light, "inspect"),
         (dark, "gap"),
         (light, "tasks"),
     ):

@@ -54,12 +54,12 @@ export interface Substitutes {
   readonly backward: Guess[] | null;
 }
 
-export interface Chance {
+export interface WordProbability {
   readonly word: string;
   readonly probability: number;
 }
 
-export interface Walk {
+export interface Inspection {
   readonly tokens: string[];
   readonly position: number;
   readonly characters: { character: string; id: number }[];
@@ -68,7 +68,7 @@ export interface Walk {
   readonly highways: { mean: number; bins: number[]; output: Numbers }[];
   readonly token_vector: Numbers;
   readonly layers: { number: number; directions: Record<string, Numbers & { norms: number[] }> }[];
-  readonly guesses: { token: string; forward: Chance[]; backward: Chance[] | null }[] | null;
+  readonly guesses: { token: string; forward: WordProbability[]; backward: WordProbability[] | null }[] | null;
 }
 
 export interface Predictions {
@@ -78,7 +78,7 @@ export interface Predictions {
   readonly items: { texts: string[][]; answer: unknown }[];
 }
 
-/** The service refused a request, and says why. */
+/** The service refused a request; the message is its reason. */
 export class Refused extends Error {
   readonly status: number;
 
@@ -140,7 +140,7 @@ async function call(
   try {
     detail = (JSON.parse(text) as { detail: string }).detail;
   } catch {
-    // A proxy's answer need not be JSON: its text says as much.
+    // A proxy's answer need not be JSON: show its text.
   }
   throw new Refused(answer.status, detail);
 }

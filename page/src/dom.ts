@@ -101,9 +101,9 @@ export function table(headings: readonly string[], rows: readonly (readonly Chil
 
 /** A sentence with one token marked. */
 export function marked(tokens: readonly string[], position: number): HTMLElement {
-  const parts = tokens.flatMap((token, place): Child[] => [
-    place > 0 ? " " : null,
-    place === position ? h("mark", {}, token) : token,
+  const parts = tokens.flatMap((token, index): Child[] => [
+    index > 0 ? " " : null,
+    index === position ? h("mark", {}, token) : token,
   ]);
   return h("span", {}, ...parts);
 }

@@ -1,11 +1,11 @@
-/** What stands in the fields before anybody has written something. */
+/** Initial values of the fields. */
 
 import type { Model } from "./api.ts";
 
 export interface Examples {
   readonly uses: { readonly sentences: readonly string[]; readonly word: string };
   readonly layers: string;
-  readonly walk: { readonly sentence: string; readonly word: string };
+  readonly inspect: { readonly sentence: string; readonly word: string };
   readonly gap: { readonly sentence: string; readonly word: string };
 }
 
@@ -26,7 +26,7 @@ const ENGLISH: Examples = {
     ],
   },
   layers: "the bank of the river is far from the bank that lent the money",
-  walk: { sentence: "the bank lent money to the farmer", word: "bank" },
+  inspect: { sentence: "the bank lent money to the farmer", word: "bank" },
   gap: { sentence: "The team won the final match of the season .", word: "match" },
 };
 
@@ -45,7 +45,7 @@ const CHINESE: Examples = {
     ],
   },
   layers: "他在苹果上班，每天吃一个苹果",
-  walk: { sentence: "他在银行工作", word: "银行" },
+  inspect: { sentence: "他在银行工作", word: "银行" },
   gap: { sentence: "这部电影讲述了一个爱情故事", word: "电影" },
 };
 

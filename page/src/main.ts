@@ -7,15 +7,15 @@ import { currentTheme, forgetPictures, setTheme, type Theme } from "./theme.ts";
 import type { MakeView } from "./views/common.ts";
 import { context } from "./views/context.ts";
 import { gap } from "./views/gap.ts";
+import { inspect } from "./views/inspect.ts";
 import { layers } from "./views/layers.ts";
 import { tasks } from "./views/tasks.ts";
-import { walk } from "./views/walk.ts";
 
-const VIEWS = { context, layers, walk, gap, tasks } satisfies Record<string, MakeView>;
+const VIEWS = { context, layers, inspect, gap, tasks } satisfies Record<string, MakeView>;
 type ViewName = keyof typeof VIEWS;
 
 const THEMES: readonly Theme[] = ["auto", "light", "dark"];
-const KEPT = { language: "elmokit-language", theme: "elmokit-theme" };
+const STORAGE = { language: "elmokit-language", theme: "elmokit-theme" };
 
 let served: Offer | null = null;
 let chosenModel: string | null = null;
@@ -58,7 +58,7 @@ function settings(): HTMLElement {
   );
   const chooseLanguage = select(languages, language(), (value) => {
     setLanguage(value as Language);
-    localStorage.setItem(KEPT.language, value);
+    localStorage.setItem(STORAGE.language, value);
     render();
     document.getElementById("language")?.focus();
   });
@@ -68,7 +68,7 @@ function settings(): HTMLElement {
     currentTheme(),
     (value) => {
       setTheme(value as Theme);
-      localStorage.setItem(KEPT.theme, value);
+      localStorage.setItem(STORAGE.theme, value);
     },
   );
   return h(
@@ -108,7 +108,7 @@ function facts(found: Offer): string {
   return `${name}: ${t("page.facts", { layers, dim })}. ${version}`;
 }
 
-/** Asks for a token and tries again. */
+/** Shows a form for a token, then loads again. */
 function askForToken(): void {
   const input = h("input", { type: "password", autocomplete: "off", required: true });
   const send = (event: Event) => {
@@ -135,8 +135,8 @@ async function start(): Promise<void> {
   }
 }
 
-setLanguage(firstLanguage(localStorage.getItem(KEPT.language), navigator.languages));
-const theme = localStorage.getItem(KEPT.theme);
+setLanguage(firstLanguage(localStorage.getItem(STORAGE.language), navigator.languages));
+const theme = localStorage.getItem(STORAGE.theme);
 setTheme(THEMES.find((known) => known === theme) ?? "auto");
 window.addEventListener("hashchange", () => {
   render();

@@ -1,4 +1,4 @@
-/** A request as something to paste: Python or a command line. */
+/** A request as code: Python or a command line. */
 
 export interface Request {
   /** The path behind the address, such as `v1/encode`. */
@@ -6,7 +6,7 @@ export interface Request {
   readonly body: Record<string, unknown>;
 }
 
-/** Arguments that `elmokit.server.client.Client` takes by place; the others are named. */
+/** Positional arguments of `elmokit.server.Client`; the others are named. */
 const POSITIONAL: Record<string, readonly string[]> = {
   "v1/encode": ["sentences"],
   "v1/inspect": ["sentence"],
@@ -16,21 +16,21 @@ const POSITIONAL: Record<string, readonly string[]> = {
 
 export function asPython(request: Request, address: string, withToken: boolean): string {
   const { model, ...values } = request.body;
-  const places = POSITIONAL[request.route] ?? [];
+  const positional = POSITIONAL[request.route] ?? [];
   const settings = [literal(address)];
   if (model !== undefined) settings.push(`model=${literal(model)}`);
   if (withToken) settings.push('token="YOUR TOKEN"');
   const call = [
-    ...places.map((name) => literal(values[name])),
+    ...positional.map((name) => literal(values[name])),
     ...Object.entries(values)
-      .filter(([name]) => !places.includes(name))
+      .filter(([name]) => !positional.includes(name))
       .map(([name, value]) => `${name}=${literal(value)}`),
   ];
   const method = request.route.replace("v1/", "");
   const last =
     method === "encode" ? "print([vectors.shape for vectors in answer])" : "print(answer)";
   return [
-    "from elmokit.server.client import Client",
+    "from elmokit.server import Client",
     "",
     `with Client(${settings.join(", ")}) as client:`,
     `    answer = client.${method}(${call.join(", ")})`,
@@ -49,7 +49,7 @@ export function asCurl(request: Request, address: string, withToken: boolean): s
   ].join(" ");
 }
 
-/** A value as Python writes it. */
+/** A value as a Python literal. */
 export function literal(value: unknown): string {
   if (value === null || value === undefined) return "None";
   if (value === true) return "True";
@@ -58,7 +58,7 @@ export function literal(value: unknown): string {
   return JSON.stringify(value);
 }
 
-/** One word of a POSIX shell. */
+/** One quoted word of a POSIX shell. */
 export function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -1,4 +1,4 @@
-/** What every view offers to take along: the request as code, the data, the picture. */
+/** What every view exports: the request as code, the data, the figure. */
 
 import { address, hasToken } from "./api.ts";
 import { h } from "./dom.ts";
@@ -12,7 +12,7 @@ export interface Result {
   readonly data: unknown;
 }
 
-/** Buttons below a picture; `name` begins the names of the files. */
+/** Buttons below a figure; `name` is the prefix of the files' names. */
 export function takeaway(name: string, figure: Figure, result: () => Result): HTMLElement {
   const said = h("span", { role: "status" });
   const code = h("code", {});

@@ -1,4 +1,4 @@
-/** Light or dark, and the colours of the pictures, which must stand in the SVG itself. */
+/** Light or dark, and the colours of the figures, which must be in the SVG itself. */
 
 export type Theme = "auto" | "light" | "dark";
 
@@ -68,16 +68,16 @@ export function whenColoursChange(listener: () => void): void {
   listeners.add(listener);
 }
 
-/** The pictures of the last view are gone. */
+/** Drop the callbacks of the last view. */
 export function forgetPictures(): void {
   listeners.clear();
 }
 
 /** A colour between two, both written as #rrggbb. */
 export function between(a: string, b: string, share: number): string {
-  const part = (colour: string, place: number) => parseInt(colour.slice(place, place + 2), 16);
-  const mixed = [1, 3, 5].map((place) =>
-    Math.round(part(a, place) + (part(b, place) - part(a, place)) * share)
+  const part = (colour: string, offset: number) => parseInt(colour.slice(offset, offset + 2), 16);
+  const mixed = [1, 3, 5].map((offset) =>
+    Math.round(part(a, offset) + (part(b, offset) - part(a, offset)) * share)
       .toString(16)
       .padStart(2, "0"),
   );
@@ -92,8 +92,8 @@ export function heat(value: number, colours: Palette): string {
 
 /** Black or white, whichever can be read on a colour. */
 export function inkOn(colour: string): string {
-  const [r, g, b] = [1, 3, 5].map((place) => {
-    const value = parseInt(colour.slice(place, place + 2), 16) / 255;
+  const [r, g, b] = [1, 3, 5].map((offset) => {
+    const value = parseInt(colour.slice(offset, offset + 2), 16) / 255;
     return value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
   }) as [number, number, number];
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#000000" : "#ffffff";

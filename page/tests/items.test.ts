@@ -14,14 +14,14 @@ describe("items for predictors", () => {
     ]);
   });
 
-  it("have places in whole characters for pronouns", () => {
+  it("have positions in whole characters for pronouns", () => {
     expect(itemsOf("coref", ["😀 Anna met Eva and she left", "she", "Anna", "Eva"])).toEqual([
       ["😀 Anna met Eva and she left", ["she", 19], ["Anna", 2], ["Eva", 11]],
     ]);
   });
 
   it("must be written, and must be there", () => {
-    expect(() => itemsOf("tag", [" "])).toThrow("Write something first.");
+    expect(() => itemsOf("tag", [" "])).toThrow("Enter something first.");
     expect(() => itemsOf("coref", ["Anna left", "she", "Anna", "Anna"])).toThrow("“she”");
   });
 });

@@ -53,7 +53,7 @@ describe("vectors", () => {
 });
 
 describe("principal components", () => {
-  it("of points on a line are their places on it", () => {
+  it("of points on a line are their positions on it", () => {
     const found = pca([[0, 0, 0], [1, 2, 2], [2, 4, 4], [5, 10, 10]]);
     const x = found.coordinates.map(([first]) => first as number);
     expect(x.map((value) => value - (x[0] as number))).toEqual([

@@ -26,7 +26,7 @@ describe("languages", () => {
     expect(t("layer.name", { number: 2 })).toBe("Layer 2");
   });
 
-  it("are chosen by what was kept, then by the browser", () => {
+  it("are chosen by what was stored, then by the browser", () => {
     expect(firstLanguage("zh", ["en"])).toBe("zh");
     expect(firstLanguage(null, ["de-DE", "zh-TW", "en"])).toBe("zh");
     expect(firstLanguage("de", [])).toBe("en");
@@ -38,7 +38,7 @@ describe("snippets", () => {
 
   it("write Python", () => {
     expect(asPython(request, "http://h", false)).toBe(
-      'from elmokit.server.client import Client\n\nwith Client("http://h", model="m") as client:\n' +
+      'from elmokit.server import Client\n\nwith Client("http://h", model="m") as client:\n' +
         '    answer = client.encode(["it\'s"], layers=[0.5])\n' +
         "print([vectors.shape for vectors in answer])\n",
     );

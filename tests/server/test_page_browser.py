@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
 ]
 
-VIEWS = ("context", "layers", "walk", "gap", "tasks")
+VIEWS = ("context", "layers", "inspect", "gap", "tasks")
 LANGUAGES = pytest.mark.parametrize("language", ["en", "zh"])
 LOCALES = {"en": "en-GB", "zh": "zh-CN"}
 WORDS: dict[str, dict[str, str]] = {
@@ -41,16 +41,16 @@ WORDS: dict[str, dict[str, str]] = {
         "senses": "Senses",
         "product": "Dot product",
         "cosine": "Cosine",
-        "guesses": "Guesses",
+        "guesses": "Predictions",
         "predictor": "Predictor",
         "texts": "Texts, one per line",
         "python": "Copy as Python",
         "curl": "Copy as curl",
-        "data": "Download the data",
-        "svg": "Picture as SVG",
-        "png": "Picture as PNG",
+        "data": "Download data",
+        "svg": "Figure as SVG",
+        "png": "Figure as PNG",
         "copied": "Copied.",
-        "empty": "Write something first.",
+        "empty": "Enter something first.",
     },
     "zh": {
         "show": "显示",
@@ -60,8 +60,8 @@ WORDS: dict[str, dict[str, str]] = {
         "layer": "层",
         "senses": "词义数",
         "product": "点积",
-        "cosine": "余弦",
-        "guesses": "猜测数",
+        "cosine": "余弦相似度",
+        "guesses": "预测数",
         "predictor": "预测器",
         "texts": "文本，每行一条",
         "python": "复制为 Python",
@@ -70,7 +70,7 @@ WORDS: dict[str, dict[str, str]] = {
         "svg": "下载 SVG 图",
         "png": "下载 PNG 图",
         "copied": "已复制。",
-        "empty": "请先写点什么。",
+        "empty": "请先输入内容。",
     },
 }
 SENTENCES = [
@@ -103,7 +103,7 @@ def service(live: Live) -> Iterator[Client]:
 
 
 class Visitor:
-    """Somebody at the page, who hears its complaints."""
+    """A user of the page, who collects its errors and requests."""
 
     def __init__(self, browser: Any, address: str, language: str, **options: Any) -> None:
         self.words = WORDS[language]
@@ -111,15 +111,15 @@ class Visitor:
         self.context = browser.new_context(locale=LOCALES[language], **options)
         self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
         self.page = self.context.new_page()
-        self.complaints: list[str] = []
+        self.errors: list[str] = []
         self.asked: list[str] = []
-        self.page.on("console", self._hear)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", self._collect)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
 
-    def _hear(self, message: Any) -> None:
+    def _collect(self, message: Any) -> None:
         if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
+            self.errors.append(message.text)
 
     def leave(self) -> None:
         self.context.close()
@@ -127,7 +127,7 @@ class Visitor:
             url for url in self.asked if not url.startswith((f"{self.address}/", "blob:", "data:"))
         ]
         assert elsewhere == []
-        assert self.complaints == []
+        assert self.errors == []
 
     def open(self, view: str) -> None:
         self.page.goto(f"{self.address}/#/{view}")
@@ -166,8 +166,8 @@ class Visitor:
     def data(self) -> Any:
         return json.loads(self.saved("data"))
 
-    def rows(self, place: str = "main table") -> list[list[str]]:
-        found: list[list[str]] = self.page.locator(place).last.evaluate(
+    def rows(self, selector: str = "main table") -> list[list[str]]:
+        found: list[list[str]] = self.page.locator(selector).last.evaluate(
             "table => [...table.tBodies[0].rows].map(row => [...row.cells].map(c => c.innerText))"
         )
         return found
@@ -201,7 +201,7 @@ def check_takeaway(visitor: Visitor, capsys: pytest.CaptureFixture[str]) -> None
     assert picture.tag == "{http://www.w3.org/2000/svg}svg"
     png = visitor.saved("png")
     assert png.startswith(b"\x89PNG")
-    width, height = (int.from_bytes(png[place : place + 4], "big") for place in (16, 20))
+    width, height = (int.from_bytes(png[offset : offset + 4], "big") for offset in (16, 20))
     assert (width, height) == (2 * int(picture.get("width")), 2 * int(picture.get("height")))
 
 
@@ -215,7 +215,7 @@ def test_context_maps_the_uses_of_a_word(visit, service, language, capsys):
     points = visitor.page.locator("figure .point")
     assert points.count() == len(SENTENCES)
 
-    # The places are those of numpy's components, but for signs; mean of all layers.
+    # The coordinates are those of numpy's components, but for signs; mean of all layers.
     data = visitor.data()
     vectors = [
         array[use["position"]]
@@ -224,9 +224,9 @@ def test_context_maps_the_uses_of_a_word(visit, service, language, capsys):
     np.testing.assert_allclose([use["vector"] for use in data["uses"]], vectors, atol=1e-5)
     centred = np.array(vectors, np.float64) - np.mean(vectors, axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-    places = np.array([use["place"] for use in data["uses"]])
-    scale = np.abs(places).max()
-    np.testing.assert_allclose(np.abs(places), np.abs(left[:, :2] * sizes[:2]), atol=1e-3 * scale)
+    found = np.array([use["coordinates"] for use in data["uses"]])
+    scale = np.abs(found).max()
+    np.testing.assert_allclose(np.abs(found), np.abs(left[:, :2] * sizes[:2]), atol=1e-3 * scale)
 
     # Pointing reads the sentence; the keyboard goes on and chooses.
     points.nth(2).hover()
@@ -292,9 +292,9 @@ def test_layers_compare_tokens_and_mix(visit, service, language, capsys):
 
 
 @LANGUAGES
-def test_walk_shows_the_real_numbers(visit, service, language, capsys):
+def test_inspect_shows_the_real_numbers(visit, service, language, capsys):
     visitor = visit(language)
-    visitor.open("walk")
+    visitor.open("inspect")
     visitor.field("sentence").fill(SENTENCES[0])
     visitor.show()
     visitor.page.get_by_role("button", name="money", exact=True).click()
@@ -312,7 +312,7 @@ def test_walk_shows_the_real_numbers(visit, service, language, capsys):
     assert all(f">{letter}<" in drawn for letter in "money")
     assert all(f"{width['firing']} / {width['filters']}" in drawn for width in real["widths"])
     guessed = [row[1].split(" ")[0] for row in visitor.rows()]
-    assert guessed == [place["forward"][0]["word"] for place in real["guesses"]]
+    assert guessed == [position["forward"][0]["word"] for position in real["guesses"]]
     check_takeaway(visitor, capsys)
 
 
@@ -373,8 +373,8 @@ def test_axe_finds_nothing_serious(visit, language, scheme):
         visitor.press("curl")
         visitor.page.evaluate(AXE.read_text("utf-8"))
         for problem in visitor.page.evaluate("() => axe.run()")["violations"]:
-            places = [node["target"] for node in problem["nodes"]][:3]
-            found.append((view, problem["impact"], problem["id"], places))
+            targets = [node["target"] for node in problem["nodes"]][:3]
+            found.append((view, problem["impact"], problem["id"], targets))
     assert [problem for problem in found if problem[1] in ("serious", "critical")] == []
 
 
@@ -438,9 +438,9 @@ def test_language_and_colours_change_and_are_kept(visit):
 
 def test_model_without_softmax_says_so(visit):
     visitor = visit()
-    visitor.open("walk")
+    visitor.open("inspect")
     visitor.page.get_by_label("Model", exact=True).select_option("tiny")
-    visitor.page.get_by_text("it guesses no words").wait_for()
+    visitor.page.get_by_text("it predicts no words").wait_for()
     visitor.page.goto(f"{visitor.address}/#/gap")
     visitor.page.get_by_text("it predicts no words").wait_for()
 
@@ -449,7 +449,7 @@ def test_model_without_softmax_says_so(visit):
 def test_mistakes_are_explained(visit, registry, language):
     with Live(create_app(registry, limits=Limits(tokens=8))) as narrow:
         visitor = visit(language, narrow.address)
-        visitor.open("walk")
+        visitor.open("inspect")
         visitor.field("sentence").fill("  ")
         visitor.press("show")
         visitor.page.get_by_text(visitor.words["empty"]).wait_for()
@@ -457,8 +457,8 @@ def test_mistakes_are_explained(visit, registry, language):
         visitor.press("show")
         visitor.page.get_by_text("this service takes 8 at a time").wait_for()
         # The browser itself notes every answer that is a refusal.
-        assert all("422" in complaint for complaint in visitor.complaints)
-        visitor.complaints.clear()
+        assert all("422" in error for error in visitor.errors)
+        visitor.errors.clear()
         visitor.field("sentence").fill(SENTENCES[0])
         visitor.show()
 
@@ -468,12 +468,12 @@ def test_token_is_asked_for(visit, registry):
     with Live(create_app(registry, access=access)) as guarded:
         visitor = visit("en", guarded.address)
         visitor.page.goto(guarded.address)
-        field = visitor.page.get_by_label("This service wants a token")
+        field = visitor.page.get_by_label("This service requires a token")
         field.fill("a-wrong-token")
-        visitor.page.get_by_role("button", name="Use it").click()
+        visitor.page.get_by_role("button", name="Use token").click()
         field.fill("a-token-of-the-page-0")
-        visitor.page.get_by_role("button", name="Use it").click()
+        visitor.page.get_by_role("button", name="Use token").click()
         visitor.settled()
-        assert all("401" in complaint for complaint in visitor.complaints)
-        visitor.complaints.clear()
+        assert all("401" in error for error in visitor.errors)
+        visitor.errors.clear()
         assert "YOUR TOKEN" in visitor.copied("python")

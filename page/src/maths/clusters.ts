@@ -1,4 +1,4 @@
-/** Groups of vectors by direction: spherical k-means without chance, and how many groups to make. */
+/** Groups of vectors by direction: deterministic spherical k-means, and how many groups to make. */
 
 import { at, cosine, dot, mean, pairs, unit, type Matrix } from "./vectors.ts";
 
@@ -53,7 +53,7 @@ export function silhouette(cosines: Matrix, groups: readonly number[]): number {
   return scores.reduce((a, b) => a + b, 0) / scores.length;
 }
 
-/** Starts: the point farthest from the middle, then again and again the one farthest from all. */
+/** Initial centres: the point farthest from the mean, then repeatedly the one farthest from all. */
 function farthest(points: Matrix, count: number): number[][] {
   const chosen: number[][] = [];
   let references: Matrix = [mean(points)];

@@ -3,7 +3,7 @@
 import { at, dot, mean, norm, scaled, unit, type Matrix } from "./vectors.ts";
 
 export interface Components {
-  /** One row for each point, one column for each component. */
+  /** One row per point, one column per component. */
   readonly coordinates: number[][];
   /** The share of the variance that each component has. */
   readonly shares: number[];
@@ -40,9 +40,9 @@ export function pca(points: Matrix, count = 2): Components {
   };
 }
 
-/** The eigenvector of the largest eigenvalue, at right angles to those before it. */
+/** The eigenvector of the largest eigenvalue, orthogonal to those before it. */
 function strongest(products: Matrix, before: Matrix, seed: number): number[] {
-  // No two components share a start, and none starts at right angles to what it looks for.
+  // No two components share a start, and none is orthogonal to its solution.
   const size = products.reduce((sum, row, i) => sum + at(row, i), 0);
   let vector = unit(products.map((_, i) => Math.sin(1 + i * (1.7 + seed)) + 0.01));
   for (let step = 0; step < STEPS; step++) {
@@ -51,7 +51,7 @@ function strongest(products: Matrix, before: Matrix, seed: number): number[] {
       const along = dot(next, other);
       next = next.map((value, i) => value - along * at(other, i));
     }
-    // What is left of nothing is rounding.
+    // What is left of zero variance is rounding error.
     if (norm(next) <= NOTHING * size) return next.map(() => 0);
     next = unit(next);
     const moved = norm(next.map((value, i) => value - at(vector, i)));

@@ -1,7 +1,7 @@
 /**
  * t-SNE (van der Maaten and Hinton, 2008), exact, for a few hundred points.
  *
- * It starts from the principal components instead of random places, so that the same points always
+ * It starts from the principal components instead of random positions, so that the same points always
  * give the same map.
  */
 
@@ -13,7 +13,7 @@ const EXAGGERATED_STEPS = 100;
 const EXAGGERATION = 4;
 const SMALLEST = 1e-12;
 
-/** How many neighbours each point shall have, for so many points. */
+/** The perplexity for so many points. */
 export function perplexityFor(points: number): number {
   return Math.max(1, Math.min(30, (points - 1) / 3));
 }
@@ -95,7 +95,7 @@ function joint(points: Matrix, perplexity: number): Float64Array {
   return both;
 }
 
-/** One point's probabilities; the width of its bell is found by halving. */
+/** One point's probabilities; the width of its Gaussian is found by bisection. */
 function neighbours(distances: number[], self: number, entropy: number): number[] {
   const nearest = Math.min(...distances.filter((_, j) => j !== self));
   let low = 0;

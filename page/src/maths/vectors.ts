@@ -4,9 +4,9 @@ export type Vector = readonly number[];
 /** Rows of equal length. */
 export type Matrix = readonly Vector[];
 
-/** A number of an array at a place that is known to be inside. */
-export function at<T>(values: ArrayLike<T>, place: number): T {
-  return values[place] as T;
+/** The value at an index that is known to be inside. */
+export function at<T>(values: ArrayLike<T>, index: number): T {
+  return values[index] as T;
 }
 
 export function dot(a: Vector, b: Vector): number {
@@ -19,7 +19,7 @@ export function norm(a: Vector): number {
   return Math.sqrt(dot(a, a));
 }
 
-/** Cosine of the angle between two vectors; 0 if one of them has no direction. */
+/** Cosine of two vectors; 0 if one of them is zero. */
 export function cosine(a: Vector, b: Vector): number {
   const lengths = norm(a) * norm(b);
   return lengths === 0 ? 0 : Math.max(-1, Math.min(1, dot(a, b) / lengths));

@@ -1,4 +1,4 @@
-/** A picture that follows its room and its colours, and can be taken away. */
+/** A figure that follows the width of its container and the colours, and can be exported. */
 
 import { h } from "../dom.ts";
 import { palette, whenColoursChange, type Palette } from "../theme.ts";
@@ -33,19 +33,19 @@ export class Figure {
     this.hint(null, null);
   }
 
-  /** Say something beside a part of the picture; null hides it. */
+  /** Show a tooltip at a part of the figure; null hides it. */
   hint(part: Element | null, text: Node | string | null): void {
     this.#tip.hidden = part === null;
     if (part === null || text === null) return;
     this.#tip.replaceChildren(text);
     const room = this.element.getBoundingClientRect();
-    const place = part.getBoundingClientRect();
-    const left = place.left + place.width / 2 - room.left - this.#tip.offsetWidth / 2;
+    const box = part.getBoundingClientRect();
+    const left = box.left + box.width / 2 - room.left - this.#tip.offsetWidth / 2;
     this.#tip.style.left = `${Math.max(0, Math.min(left, room.width - this.#tip.offsetWidth))}px`;
-    this.#tip.style.top = `${place.bottom - room.top + 6}px`;
+    this.#tip.style.top = `${box.bottom - room.top + 6}px`;
   }
 
-  /** The picture as a file of its own. */
+  /** The figure as a file of its own. */
   svg(): string {
     const picture = this.element.querySelector("svg");
     return picture === null ? "" : new XMLSerializer().serializeToString(picture);

@@ -1,4 +1,4 @@
-/** Squares that are coloured by a number, several maps on one picture. */
+/** Heat maps, several in one figure. */
 
 import { s } from "../dom.ts";
 import { heat, type Palette } from "../theme.ts";
@@ -9,7 +9,7 @@ import { shortened, textWidth } from "./sheet.ts";
 export interface HeatMap {
   readonly title: string;
   readonly values: Matrix;
-  /** The number that has the strongest colour. */
+  /** The number with the strongest colour. */
   readonly most: number;
 }
 
@@ -41,7 +41,7 @@ export function heatMaps(
   const room = width / abreast - side - 24;
   const cell = Math.max(6, Math.min(34, Math.floor(room / columns.length)));
   const block = { width: width / abreast, height: TITLE + above + cell * rows.length + 20 };
-  const places = [...maps, lengths].map((_, i) => ({
+  const positions = [...maps, lengths].map((_, i) => ({
     x: (i % abreast) * block.width,
     y: Math.floor(i / abreast) * block.height,
   }));
@@ -53,9 +53,9 @@ export function heatMaps(
   );
   const measures = { side, above, cell };
   maps.forEach((map, i) => {
-    svg.append(moved(oneMap(map, rows, columns, measures, colours, visit), places[i]));
+    svg.append(moved(oneMap(map, rows, columns, measures, colours, visit), positions[i]));
   });
-  svg.append(moved(bars(lengths, rows, measures, block.width, colours), places[maps.length]));
+  svg.append(moved(bars(lengths, rows, measures, block.width, colours), positions[maps.length]));
   return svg;
 }
 

@@ -9,7 +9,7 @@ export interface Point {
   readonly x: number;
   readonly y: number;
   readonly group: number;
-  /** What a screen reader says. */
+  /** For screen readers. */
   readonly label: string;
   /** A few words beside the point. */
   readonly caption: string;
@@ -48,7 +48,7 @@ export function scatter(
   handlers: Handlers,
 ): SVGSVGElement {
   const height = Math.round(Math.max(300, Math.min(520, width * 0.6)));
-  const place = scaleTo(points, width, height);
+  const position = scaleTo(points, width, height);
   const svg = s("svg", {
     width,
     height,
@@ -59,16 +59,16 @@ export function scatter(
   });
   svg.append(s("rect", { width, height, fill: colours.paper }));
   svg.append(...axes(labels, width, height, colours), legend(labels.groups, colours));
-  const captions = captionsOf(points.map((point) => point.caption), points.map(place), width, colours);
+  const captions = captionsOf(points.map((point) => point.caption), points.map(position), width, colours);
   const marks = points.map((point, i) => {
-    const [x, y] = place(point);
+    const [x, y] = position(point);
     const mark = s(
       "g",
       {
         transform: `translate(${x.toFixed(1)},${y.toFixed(1)})`,
         class: "point",
         role: "button",
-        // One stop for the tabulator; arrow keys go from there.
+        // One tab stop; arrow keys move between the points.
         tabindex: i === chosen ? 0 : -1,
         "aria-label": point.label,
         "aria-pressed": String(i === chosen),
@@ -103,13 +103,13 @@ export function scatter(
 /** Words beside points, on the side with more room, where they cover nothing. */
 function captionsOf(
   captions: readonly string[],
-  places: readonly (readonly [number, number])[],
+  positions: readonly (readonly [number, number])[],
   width: number,
   colours: Palette,
 ): SVGGElement {
   const group = s("g", { "font-size": 11, fill: colours.faint, "aria-hidden": "true" });
-  const taken = places.map(([x, y]) => ({ left: x - 7, right: x + 7, y }));
-  places.forEach(([x, y], i) => {
+  const taken = positions.map(([x, y]) => ({ left: x - 7, right: x + 7, y }));
+  positions.forEach(([x, y], i) => {
     const left = x > width / 2;
     const text = shortened(captions[i] ?? "", 11, Math.min(170, (left ? x : width - x) - 14));
     const start = left ? x - 10 - textWidth(text, 11) : x + 10;

@@ -1,4 +1,4 @@
-/** A picture that is written from top to bottom: headings, chips, bars, strips of numbers. */
+/** A figure laid out from top to bottom: headings, chips, bars, strips of numbers. */
 
 import { s } from "../dom.ts";
 import { heat, inkOn, type Palette } from "../theme.ts";
@@ -72,7 +72,7 @@ export class Sheet {
     this.#y += 8;
   }
 
-  /** Boxes one after another, on as many lines as they need. */
+  /** Boxes, wrapped into lines. */
   chips(chips: readonly Chip[]): void {
     const height = chips.some((chip) => chip.bottom !== undefined) ? 42 : 26;
     let x = 0;
@@ -118,7 +118,7 @@ export class Sheet {
     );
   }
 
-  /** Parts side by side; below each other where there is no room for them. */
+  /** Parts as columns; below each other where the width does not suffice. */
   columns(parts: readonly (() => void)[], smallest = 220): void {
     const gap = 16;
     const width = (this.#width - gap * (parts.length - 1)) / parts.length;
@@ -141,7 +141,7 @@ export class Sheet {
   }
 
   #lines(text: string, size: number): string[] {
-    // Chinese may break after every sign.
+    // Chinese may break after every character.
     const pieces = text.match(/[\u3000-\uffef]|[^\s\u3000-\uffef]+\s*|\s+/g) ?? [];
     const lines = [""];
     for (const piece of pieces) {

@@ -4,7 +4,7 @@ import { Refused, type Model, type Offer } from "../api.ts";
 import { h, type Child } from "../dom.ts";
 import { t, type Key } from "../i18n.ts";
 
-/** What a view is made for. */
+/** What a view shows: a service and a model. */
 export interface Setting {
   readonly offer: Offer;
   readonly model: Model;
@@ -12,7 +12,7 @@ export interface Setting {
 
 export type MakeView = (setting: Setting) => HTMLElement;
 
-/** Runs one job at a time, says that it runs and why it failed; a new job ends the one before. */
+/** Runs one job at a time and shows its status or error; a new job aborts the one before. */
 export class Work {
   readonly status = h("p", { class: "status", role: "status" });
   #running: AbortController | null = null;
@@ -38,12 +38,12 @@ export class Work {
   }
 }
 
-/** Long enough for the browser to show what it has. */
+/** Long enough for the browser to render. */
 export function moment(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, 20));
 }
 
-/** A failure that the person at the page can mend. */
+/** An error in what the user has entered. */
 export class Mistake extends Error {}
 
 function reason(error: unknown): string {
@@ -56,7 +56,7 @@ export function heading(title: Key, intro: Key): HTMLElement {
   return h("header", {}, h("h1", {}, t(title)), h("p", {}, t(intro)));
 }
 
-/** A form whose button starts the work. */
+/** A form with a submit button. */
 export function form(submit: () => void, ...fields: Child[]): HTMLFormElement {
   const send = (event: Event) => {
     event.preventDefault();
@@ -72,14 +72,14 @@ export function tokenPicker(
   position: number,
   pick: (position: number) => void,
 ): HTMLElement {
-  const buttons = tokens.map((token, place) => {
-    const pressed = { type: "button", "aria-pressed": String(place === position) };
-    return h("button", { ...pressed, onclick: () => pick(place) }, token);
+  const buttons = tokens.map((token, index) => {
+    const pressed = { type: "button", "aria-pressed": String(index === position) };
+    return h("button", { ...pressed, onclick: () => pick(index) }, token);
   });
   return h("div", { class: "tokens", role: "group", "aria-label": t("form.pick") }, ...buttons);
 }
 
-/** The text without what surrounds it; there must be some. */
+/** The trimmed text, which must not be empty. */
 export function written(text: string): string {
   if (text.trim() === "") throw new Mistake(t("form.empty"));
   return text.trim();

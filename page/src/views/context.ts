@@ -14,7 +14,7 @@ import type { Request } from "../snippets.ts";
 import { takeaway } from "../takeaway.ts";
 import { form, heading, linesOf, Mistake, moment, Work, type Setting } from "./common.ts";
 
-/** A word at its place, with its vector in every layer. */
+/** One occurrence of a word, with its vector in every layer. */
 interface Use {
   readonly sentence: number;
   readonly position: number;
@@ -25,7 +25,7 @@ interface Use {
 const MOST_POINTS = 300;
 const NEAREST = 10;
 
-/** Outlives the view, so that a change of language loses nothing. */
+/** Kept between renders, so that a change of language loses nothing. */
 const state = {
   text: null as string | null,
   word: null as string | null,
@@ -82,7 +82,7 @@ export function context({ model }: Setting): HTMLElement {
     if (sentences.length === 0) return;
     work.run(async (signal) => {
       await moment();
-      // A slider that moves on makes this map obsolete.
+      // A newer position of the slider makes this map obsolete.
       if (!signal.aborted) draw();
     });
   }
@@ -102,8 +102,8 @@ export function context({ model }: Setting): HTMLElement {
           paint(shown, found);
           figure.element.querySelector<SVGElement>('[tabindex="0"]')?.focus();
         },
-        visit(place, element) {
-          const use = place === null ? undefined : found[place];
+        visit(index, element) {
+          const use = index === null ? undefined : found[index];
           figure.hint(element, use === undefined ? null : marked(use.tokens, use.position));
         },
       }),
@@ -160,7 +160,7 @@ export function context({ model }: Setting): HTMLElement {
   );
 }
 
-/** The chosen layer; the number after the last one stands for their mean. */
+/** The chosen layer; the number after the last one means their mean. */
 function layerOf(model: Model): number {
   return Math.min(state.layer ?? model.layers, model.layers);
 }
@@ -184,7 +184,7 @@ function layerSlider(model: Model, change: () => void): HTMLElement {
   return field(t("context.layer"), slider, shown);
 }
 
-/** Words that stand in more than one place, the most frequent first; large letters count as small. */
+/** Words that occur more than once, the most frequent first; case is ignored. */
 function countWords(sentences: readonly Encoded[]): [word: string, count: number][] {
   const counts = new Map<string, number>();
   for (const token of sentences.flatMap((sentence) => sentence.tokens)) {
@@ -213,7 +213,7 @@ function mapOf(uses: readonly Use[], layer: number, layers: number) {
     throw new Mistake(t("context.tooMany", { count: uses.length, most: MOST_POINTS }));
   }
   const components = pca(vectors);
-  const places =
+  const coordinates =
     state.method === "tsne" ? tsne(vectors, components.coordinates) : components.coordinates;
   const count = state.groups === "auto" ? bestCount(vectors) : Number(state.groups);
   const groups = clusters(vectors, count);
@@ -225,8 +225,8 @@ function mapOf(uses: readonly Use[], layer: number, layers: number) {
           share: ((components.shares[number] ?? 0) * 100).toFixed(0),
         });
   const points = uses.map((use, i) => ({
-    x: at(at(places, i), 0),
-    y: at(at(places, i), 1),
+    x: at(at(coordinates, i), 0),
+    y: at(at(coordinates, i), 1),
     group: at(groups, i),
     label: `${use.tokens.join(" ")} (${t("context.sense", { number: at(groups, i) + 1 })})`,
     caption: use.tokens.slice(Math.max(0, use.position - 2), use.position + 4).join(" "),
@@ -255,7 +255,7 @@ function mapOf(uses: readonly Use[], layer: number, layers: number) {
         position: use.position,
         tokens: use.tokens,
         sense: at(groups, i) + 1,
-        place: at(places, i),
+        coordinates: at(coordinates, i),
         vector: at(vectors, i),
       })),
       cosines,

@@ -11,9 +11,9 @@ import type { Request } from "../snippets.ts";
 import { takeaway } from "../takeaway.ts";
 import type { Palette } from "../theme.ts";
 import { heading, type Setting } from "./common.ts";
-import { Place, type PlaceState } from "./place.ts";
+import { WordPicker, type WordPickerState } from "./word_picker.ts";
 
-const state: PlaceState & { count: number } = { sentence: null, position: null, count: 10 };
+const state: WordPickerState & { count: number } = { sentence: null, position: null, count: 10 };
 const GAP = "____";
 
 export function gap({ model }: Setting): HTMLElement {
@@ -24,7 +24,7 @@ export function gap({ model }: Setting): HTMLElement {
   const details = h("div", {});
   let request: Request = { route: "v1/substitutes", body: {} };
   let data: Substitutes | null = null;
-  const place = new Place(
+  const picker = new WordPicker(
     model,
     state,
     examplesFor(model).gap,
@@ -45,15 +45,15 @@ export function gap({ model }: Setting): HTMLElement {
     String(state.count),
     (value) => {
       state.count = Number(value);
-      place.submit();
+      picker.submit();
     },
   );
-  place.submit();
+  picker.submit();
   return h(
     "section",
     {},
     heading("view.gap", "gap.intro"),
-    place.element,
+    picker.element,
     h("div", { class: "controls" }, field(t("gap.count"), count)),
     figure.element,
     takeaway("gap", figure, () => ({ request, data })),

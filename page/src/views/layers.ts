@@ -1,4 +1,4 @@
-/** Layers: token-by-token likeness in each layer, and in a mix that moves. */
+/** Layers: similarity of all pairs of tokens in each layer, and in an adjustable mix. */
 
 import { post, type Encoded, type Mix } from "../api.ts";
 import { choice, field, h, table } from "../dom.ts";
@@ -138,7 +138,7 @@ export function layers({ model }: Setting): HTMLElement {
   );
 }
 
-/** The sliders: one for each share, which always sum to 1, and one for gamma. */
+/** The sliders: one per weight (they sum to 1), and one for gamma. */
 class Mixer {
   readonly element = h("div", { class: "mixer" });
   readonly #change: () => void;
@@ -148,7 +148,7 @@ class Mixer {
     this.#build();
   }
 
-  /** To the numbers of a mix; without one, to equal shares. */
+  /** Set the sliders to a mix; without one, to equal weights. */
   set(chosen?: Mix): void {
     state.weights = chosen ? [...chosen.s] : equal(state.weights.length);
     state.gamma = chosen?.gamma ?? 1;

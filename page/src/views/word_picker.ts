@@ -1,11 +1,11 @@
-/** A sentence and one of its words: what two views begin with. */
+/** A sentence and one of its words: the input of two views. */
 
 import { tokensOf, type Model } from "../api.ts";
 import { field, h } from "../dom.ts";
 import { t } from "../i18n.ts";
 import { form, tokenPicker, Work, written } from "./common.ts";
 
-export interface PlaceState {
+export interface WordPickerState {
   sentence: string | null;
   position: number | null;
 }
@@ -13,19 +13,19 @@ export interface PlaceState {
 /**
  * Fields for a sentence and a word of it. `show` is called for every new choice.
  */
-export class Place {
+export class WordPicker {
   readonly work = new Work();
   readonly element: HTMLElement;
   readonly #picker = h("div", {});
   readonly #input = h("input", { type: "text", spellcheck: "false" });
   readonly #model: Model;
-  readonly #state: PlaceState;
+  readonly #state: WordPickerState;
   readonly #show: (sentence: string, position: number, signal: AbortSignal) => Promise<void>;
   readonly #word: string;
 
   constructor(
     model: Model,
-    state: PlaceState,
+    state: WordPickerState,
     example: { sentence: string; word: string },
     show: (sentence: string, position: number, signal: AbortSignal) => Promise<void>,
   ) {
@@ -64,12 +64,12 @@ export class Place {
     signal: AbortSignal,
   ): Promise<void> {
     const again = this.#picker.contains(document.activeElement);
-    const picker = tokenPicker(tokens, position, (place) => {
-      this.#state.position = place;
-      this.work.run((next) => this.#pick(sentence, tokens, place, next));
+    const picker = tokenPicker(tokens, position, (chosen) => {
+      this.#state.position = chosen;
+      this.work.run((next) => this.#pick(sentence, tokens, chosen, next));
     });
     this.#picker.replaceChildren(picker);
-    // The buttons are new, but whoever pressed one of them stays there.
+    // The buttons are new; the focus stays at the same one.
     if (again) picker.querySelectorAll("button")[position]?.focus();
     await this.#show(sentence, position, signal);
   }

@@ -1,6 +1,6 @@
-/** How it works: the way of one word through the model, with its real numbers. */
+/** How it works: the intermediate results of the forward pass for one word. */
 
-import { post, type Walk } from "../api.ts";
+import { post, type Inspection } from "../api.ts";
 import { h, table } from "../dom.ts";
 import { examplesFor } from "../examples.ts";
 import { t } from "../i18n.ts";
@@ -11,57 +11,57 @@ import type { Request } from "../snippets.ts";
 import { takeaway } from "../takeaway.ts";
 import type { Palette } from "../theme.ts";
 import { heading, type Setting } from "./common.ts";
-import { Place, type PlaceState } from "./place.ts";
+import { WordPicker, type WordPickerState } from "./word_picker.ts";
 
 const GUESSES = 5;
-const state: PlaceState = { sentence: null, position: null };
+const state: WordPickerState = { sentence: null, position: null };
 
-export function walk({ model }: Setting): HTMLElement {
+export function inspect({ model }: Setting): HTMLElement {
   const figure = new Figure();
   const guesses = h("div", {});
   let request: Request = { route: "v1/inspect", body: {} };
-  let data: Walk | null = null;
-  const place = new Place(
+  let data: Inspection | null = null;
+  const picker = new WordPicker(
     model,
     state,
-    examplesFor(model).walk,
+    examplesFor(model).inspect,
     async (sentence, position, signal) => {
       request = { route: "v1/inspect", body: { model: model.name, sentence, position, k: 8 } };
-      const found = await post<Walk>(request, signal);
+      const found = await post<Inspection>(request, signal);
       data = found;
       figure.show((width, colours) => sheet(found, width, colours));
       guesses.replaceChildren(...tableOf(found));
     },
   );
-  place.submit();
+  picker.submit();
   return h(
     "section",
     {},
-    heading("view.walk", "walk.intro"),
-    place.element,
+    heading("view.inspect", "inspect.intro"),
+    picker.element,
     figure.element,
-    takeaway("walk", figure, () => ({ request, data })),
+    takeaway("inspect", figure, () => ({ request, data })),
     guesses,
   );
 }
 
-function sheet(found: Walk, width: number, colours: Palette): SVGSVGElement {
+function sheet(found: Inspection, width: number, colours: Palette): SVGSVGElement {
   const word = at(found.tokens, found.position);
-  const page = new Sheet(width, colours, t("walk.figure", { word }));
-  page.heading(t("walk.figure", { word }));
-  if (found.characters.length > 0) letters(page, found);
-  else page.note(t("walk.noLetters"));
+  const page = new Sheet(width, colours, t("inspect.figure", { word }));
+  page.heading(t("inspect.figure", { word }));
+  if (found.characters.length > 0) characters(page, found);
+  else page.note(t("inspect.noCharacters"));
   let step = found.highways.length > 0 ? 4 : found.characters.length > 0 ? 3 : 1;
-  page.heading(t("walk.token", { step: step++ }));
-  page.note(t("walk.tokenNote", { norm: found.token_vector.norm.toFixed(2) }));
+  page.heading(t("inspect.token", { step: step++ }));
+  page.note(t("inspect.tokenNote", { norm: found.token_vector.norm.toFixed(2) }));
   page.strip(found.token_vector.first);
   for (const layer of found.layers) {
-    page.heading(t("walk.lstm", { step: step++, number: layer.number }));
+    page.heading(t("inspect.lstm", { step: step++, number: layer.number }));
     const parts = Object.entries(layer.directions).map(([direction, numbers]) => () => {
-      page.note(t(direction === "forward" ? "walk.forward" : "walk.backward"));
-      page.note(t("walk.state", { norm: numbers.norm.toFixed(2) }));
+      page.note(t(direction === "forward" ? "inspect.forward" : "inspect.backward"));
+      page.note(t("inspect.state", { norm: numbers.norm.toFixed(2) }));
       page.strip(numbers.first);
-      page.note(t("walk.norms"));
+      page.note(t("inspect.norms"));
       page.bars(
         found.tokens.map((token, i) => ({
           label: token,
@@ -74,11 +74,11 @@ function sheet(found: Walk, width: number, colours: Palette): SVGSVGElement {
   }
   const here = found.guesses?.[found.position];
   if (here !== undefined) {
-    page.heading(t("walk.guesses", { step }));
+    page.heading(t("inspect.guesses", { step }));
     page.columns(
       [
-        { name: t("walk.left"), chances: here.forward },
-        { name: t("walk.right"), chances: here.backward ?? [] },
+        { name: t("inspect.left"), chances: here.forward },
+        { name: t("inspect.right"), chances: here.backward ?? [] },
       ].map(({ name, chances }) => () => {
         page.note(name);
         page.bars(
@@ -94,20 +94,20 @@ function sheet(found: Walk, width: number, colours: Palette): SVGSVGElement {
   return page.finish();
 }
 
-function letters(page: Sheet, found: Walk): void {
-  // Padding fills the rest of every word and says nothing.
+function characters(page: Sheet, found: Inspection): void {
+  // Every word is padded; the padding carries no information.
   const used = found.characters.filter(({ character }) => character !== "<pad>");
-  page.heading(t("walk.characters"));
-  page.note(t("walk.charactersNote"));
+  page.heading(t("inspect.characters"));
+  page.note(t("inspect.charactersNote"));
   page.chips(used.map(({ character, id }) => ({ top: character, bottom: String(id) })));
-  page.heading(t("walk.filters"));
+  page.heading(t("inspect.filters"));
   page.columns(
     [
       () => {
-        page.note(t("walk.filtersNote"));
+        page.note(t("inspect.filtersNote"));
         page.bars(
           found.widths.map(({ width, filters, firing }) => ({
-            label: t("walk.width", { width }),
+            label: t("inspect.width", { width }),
             value: firing / filters,
             text: `${firing} / ${filters}`,
           })),
@@ -115,10 +115,10 @@ function letters(page: Sheet, found: Walk): void {
         );
       },
       () => {
-        page.note(t("walk.strongest"));
+        page.note(t("inspect.strongest"));
         page.bars(
           found.filters.map((filter) => ({
-            label: filter.characters.map((sign) => (sign === "<pad>" ? "·" : sign)).join(""),
+            label: filter.characters.map((character) => (character === "<pad>" ? "·" : character)).join(""),
             value: Math.max(0, filter.value),
             text: filter.value.toFixed(2),
           })),
@@ -129,8 +129,8 @@ function letters(page: Sheet, found: Walk): void {
   );
   found.highways.forEach(({ mean, bins }, i) => {
     const count = bins.reduce((a, b) => a + b, 0);
-    page.heading(t("walk.highway", { number: found.highways.length > 1 ? i + 1 : "" }).trim());
-    page.note(t("walk.highwayNote", { count, mean: mean.toFixed(2) }));
+    page.heading(t("inspect.highway", { number: found.highways.length > 1 ? i + 1 : "" }).trim());
+    page.note(t("inspect.highwayNote", { count, mean: mean.toFixed(2) }));
     page.bars(
       bins.map((value, bin) => ({
         label: `${(bin / bins.length).toFixed(1)}–${((bin + 1) / bins.length).toFixed(1)}`,
@@ -141,9 +141,9 @@ function letters(page: Sheet, found: Walk): void {
   });
 }
 
-/** The guesses at every place. */
-function tableOf(found: Walk): HTMLElement[] {
-  if (found.guesses === null) return [h("p", {}, t("walk.noSoftmax"))];
+/** The predictions at every position. */
+function tableOf(found: Inspection): HTMLElement[] {
+  if (found.guesses === null) return [h("p", {}, t("inspect.noSoftmax"))];
   const list = (chances: readonly { word: string; probability: number }[] | null) =>
     (chances ?? [])
       .slice(0, GUESSES)
@@ -155,7 +155,7 @@ function tableOf(found: Walk): HTMLElement[] {
     list(guess.backward),
   ]);
   return [
-    h("p", {}, t("walk.guessesNote")),
-    table([t("gap.word"), t("walk.left"), t("walk.right")], rows),
+    h("p", {}, t("inspect.guessesNote")),
+    table([t("gap.word"), t("inspect.left"), t("inspect.right")], rows),
   ];
 }
