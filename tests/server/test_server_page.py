@@ -68,8 +68,8 @@ def test_commands_of_the_page_are_possible_calls():
     assert len(served) == 2
     for arguments in served:
         parses(arguments)
-    (script,) = (shlex.split(c)[1] for c in COMMANDS if c.startswith("python "))
-    assert (ROOT / script).is_file()
+    (module,) = (shlex.split(c)[2] for c in COMMANDS if c.startswith("python -m "))
+    assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file()
 
 
 def test_options_and_defaults_are_those_of_the_command():
