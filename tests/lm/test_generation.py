@@ -102,7 +102,7 @@ def test_draw_keeps_the_right_words(setting, allowed):
     logp = torch.tensor([0.15, 0.25, 0.1, 0.5], dtype=torch.float64).log()
     full = {"temperature": 1.0, "top_k": None, "top_p": None, **setting}
     generator = torch.Generator().manual_seed(0)
-    drawn = {generation._draw(logp, **full, generator=generator) for _ in range(200)}
+    drawn = {generation._sample(logp, **full, generator=generator) for _ in range(200)}
     assert drawn == allowed
 
 

@@ -134,7 +134,7 @@ def test_perplexity_reports_as_dictionary_and_as_text(standard):
         "perplexity", "forward", "backward", "sentences", "tokens", "predictions", "oov_rate",
         "vocabulary", "state",
     }  # fmt: skip
-    assert "30 sentences, 110 tokens, 140 predictions a direction, state fresh" in str(result)
+    assert "30 sentences, 110 tokens, 140 predictions per direction, state fresh" in str(result)
     assert "9.09% of tokens outside the vocabulary of 42 words" in str(result)
     left = perplexity(elmokit.load(CHECKPOINTS / "unidirectional"), TEXT)
     assert left.perplexity == left.forward

@@ -1,4 +1,9 @@
-"""To be described."""
+"""The language model: model → probabilities of words.
+
+language_model joins a model and its softmax; scoring gives every word of a sentence its
+log-probability, perplexity measures a text, substitutes predicts words at a position, generation
+continues a text with the forward direction alone, rescoring sorts n-best lists.
+"""
 
 from __future__ import annotations
 

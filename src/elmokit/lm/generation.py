@@ -1,8 +1,10 @@
-"""Text written by the forward direction, one word after the other."""
+"""Generation with the forward direction alone, word by word."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,8 +12,9 @@ from torch import Tensor
 
 from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError
-from elmokit.lm.forward_reader import ForwardReader
 from elmokit.lm.language_model import LanguageModel
+from elmokit.model.lstm import BiLstm, LayerState, LstmState
+from elmokit.model.packing import Packing
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo, Sentence
@@ -27,19 +30,19 @@ def generate(
     top_p: float | None = None,
     seed: int | None = None,
 ) -> list[str]:
-    """Go on with a text, from left to right, until the sentence ends.
+    """Continue a text, from left to right, until the sentence ends.
 
-    Every word is drawn from the softmax and read back by the model like any other word. The
-    words ``<UNK>`` and ``<S>`` are never drawn; ``</S>`` ends the text and is not given.
+    Every word is sampled from the softmax and fed back as the next input. The words ``<UNK>``
+    and ``<S>`` are never sampled; ``</S>`` ends the text and is not returned.
 
     Args:
         elmo: A model with a softmax and a vocabulary.
-        prompt: How the sentence begins, as text or as tokens; nothing begins a new one.
-        tokens: The most words to write.
+        prompt: How the sentence begins, as text or as tokens; a new sentence when empty.
+        tokens: The most words to generate.
         temperature: Below 1 prefers probable words more, above 1 less; 0 always takes the
             most probable one.
-        top_k: Draw from this many most probable words only.
-        top_p: Draw from the fewest words that have this much probability together; after
+        top_k: Sample from this many most probable words only.
+        top_p: Sample from the fewest words whose probabilities sum to this; after
             `top_k`, if both are given.
         seed: The same seed gives the same text; torch's own random state is used when left out.
 
@@ -51,54 +54,101 @@ def generate(
     """
     _check(tokens, temperature, top_k, top_p)
     model = LanguageModel(elmo)
-    may_say = model.is_word().cpu().clone()  # (V,), changed here alone
-    may_say[model.end] = True
+    allowed = model.is_word().cpu().clone()  # (V,)
+    allowed[model.end] = True
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     reader = ForwardReader(elmo)
-    written: list[str] = []
+    generated: list[str] = []
     with no_gradients():
-        beginning = [elmo.config.text.begin, *elmo.tokens(prompt, 0)]
-        layers, states = reader.read([beginning], reader.blank(1))
-        while len(written) < tokens:
-            # Drawn on the CPU in double precision, so that devices agree on the text.
+        words = [elmo.config.text.begin, *elmo.tokens(prompt, 0)]
+        layers, states = reader.read([words], reader.zero_state(1))
+        while len(generated) < tokens:
+            # Sampled on the CPU in double precision: the text does not depend on the device.
             logp = model.distribution(layers[-1][-1]).cpu().double()  # (V,)
-            logp = logp.masked_fill(~may_say, -torch.inf)
-            chosen = _draw(logp, temperature, top_k, top_p, generator)
+            logp = logp.masked_fill(~allowed, -torch.inf)
+            chosen = _sample(logp, temperature, top_k, top_p, generator)
             if chosen == model.end:
                 break
-            written.append(model.vocabulary.words[chosen])
-            layers, states = reader.read([written[-1:]], states)
-    return written
+            generated.append(model.vocabulary.words[chosen])
+            layers, states = reader.read([generated[-1:]], states)
+    return generated
 
 
-def _draw(
+def _sample(
     logp: Tensor,
     temperature: float,
     top_k: int | None,
     top_p: float | None,
     generator: torch.Generator | None,
 ) -> int:
-    """Choose a word from log-probabilities (V,)."""
+    """Sample a word from log-probabilities (V,)."""
     if temperature == 0:
         return int(logp.argmax())
-    # The difference to the best word comes first: it stays finite at any temperature.
+    # The maximum is subtracted first: the difference stays finite at any temperature.
     probabilities = torch.softmax((logp - logp.max()) / temperature, dim=0)  # (V,)
     if top_k is None and top_p is None:
         return int(torch.multinomial(probabilities, 1, generator=generator))
     best = probabilities.topk(min(top_k or len(logp), len(logp)))
     kept = best.values / best.values.sum()  # (k,), most probable first
     if top_p is not None:
-        # A word stays if those before it do not have enough; the first one always stays.
+        # A word stays if those before it sum to less; the first one always stays.
         kept = torch.where(kept.cumsum(0) - kept < top_p, kept, 0.0)  # (k,)
     return int(best.indices[torch.multinomial(kept, 1, generator=generator)])
 
 
 def _check(tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
     if not isinstance(tokens, int) or tokens < 0:
-        raise ConfigError(f"tokens={tokens!r}: give the most words to write")
+        raise ConfigError(f"tokens={tokens!r}: give the most words to generate")
     if not (math.isfinite(temperature) and temperature >= 0):
         raise ConfigError(f"temperature={temperature!r}: give a number of at least 0")
     if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
         raise ConfigError(f"top_k={top_k!r}: give a positive number of words")
     if top_p is not None and not 0 < top_p <= 1:
         raise ConfigError(f"top_p={top_p!r}: give a share above 0, at most 1")
+
+
+class ForwardReader:
+    """The forward direction with an explicit state: words after a token are never read.
+
+    Args:
+        elmo: The model; its weights are shared.
+        use_cache: Look words up in the cache; not while the model is trained.
+    """
+
+    def __init__(self, elmo: Elmo, *, use_cache: bool = True) -> None:
+        self._elmo = elmo
+        self._use_cache = use_cache
+        lstm = elmo.bilm.lstm
+        with torch.device("meta"):  # no memory: the weights are the model's own
+            self._lstm = BiLstm(replace(lstm.config, backward=False))
+        self._lstm.add_module("forward_stack", lstm.get_submodule("forward_stack"))
+
+    def zero_state(self, rows: int) -> list[LayerState]:
+        """The zero initial state of some rows."""
+        return [self._lstm.zero_state(rows)] * self._lstm.config.layers
+
+    def read(
+        self, rows: Sequence[Sequence[str]], states: list[LayerState]
+    ) -> tuple[list[Tensor], list[LayerState]]:
+        """Read the next words of each row, at least one.
+
+        Returns:
+            The L + 1 layers of the words, row after row, (N, P) each; the state after them.
+        """
+        flat = [word for words in rows for word in words]
+        vectors = self._elmo.embed_tokens([flat], use_cache=self._use_cache)[0]
+        x = vectors[1:-1]  # (N, P), without markers
+        packing = Packing([len(words) for words in rows], x.device)
+        outputs = list(self._lstm.layers(x, packing, states))
+        return [x, *(out.vectors for out in outputs)], [out.state for out in outputs]
+
+
+def choose_rows(states: list[LayerState], rows: Tensor) -> list[LayerState]:
+    """The states of the rows with these indices, (M,)."""
+    return [
+        {
+            name: LstmState(*(tensor.index_select(0, rows) for tensor in state))
+            for name, state in layer.items()
+        }
+        for layer in states
+    ]

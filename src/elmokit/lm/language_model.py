@@ -1,8 +1,8 @@
-"""The predicting side of a model: what every use of its softmax shares."""
+"""A model with its softmax: word ids, log-probabilities, predictions at a position."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.text.vocab import Vocabulary
 
@@ -21,10 +22,10 @@ BATCH_TOKENS = 4096
 
 BLOCK_TOKENS = 512
 BLOCK_WORDS = 8192
-"""Logits exist for so many tokens and words at a time: 16 MB, whatever the vocabulary."""
+"""Logits are computed for so many tokens and words at a time: 16 MB, whatever the vocabulary."""
 
 ADAPTIVE_BLOCK = 1 << 25
-"""The most logits of an adaptive softmax at a time, 128 MB: its clusters are not cut."""
+"""The most logits of an adaptive softmax at a time, 128 MB: its clusters are not split."""
 
 
 class LanguageModel:
@@ -49,8 +50,8 @@ class LanguageModel:
         assert softmax is not None
         assert vocabulary is not None
         text = elmo.config.text
-        for marker, place in ((text.begin, vocabulary.begin), (text.end, vocabulary.end)):
-            if place is None:
+        for marker, number in ((text.begin, vocabulary.begin), (text.end, vocabulary.end)):
+            if number is None:
                 raise ConfigError(
                     f"{elmo.source}: the vocabulary lacks the sentence marker {marker!r}, which a "
                     "language model predicts; give the vocabulary the softmax was trained with"
@@ -67,7 +68,7 @@ class LanguageModel:
         self._table = None if words is None else words.embedding  # (V, P) where it is tied
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
-        """What the softmax calls the words; words that it does not know are ``<UNK>``."""
+        """Rows of the softmax for the words; words outside the vocabulary are ``<UNK>``."""
         return [self._id(token) for token in tokens]
 
     def _id(self, token: str) -> int:
@@ -89,12 +90,12 @@ class LanguageModel:
         tokens, packing, lengths = self.elmo.embed_tokens(batch)
         top = tokens
         for layer in self.elmo.bilm.layers(tokens, packing, self.elmo.bilm.zero_states(len(batch))):
-            top = layer.vectors  # (N, 2P); the lower layers are let go
+            top = layer.vectors  # (N, 2P); the lower layers are freed
         halves = top.chunk(len(self.directions), dim=1)  # 2 x (N, P)
         return dict(zip(self.directions, halves, strict=True)), lengths
 
     def log_probabilities(self, x: Tensor, targets: Tensor) -> Tensor:
-        """How probable each target word (N,) is after what the LSTM's output (N, P) has read.
+        """Log-probability of each target word (N,), given the LSTM's output (N, P).
 
         The softmax runs over all V words, but in blocks: no (N, V) matrix is made.
         """
@@ -122,11 +123,41 @@ class LanguageModel:
         return chosen - torch.stack(sums, dim=1).logsumexp(dim=1)  # (n,)
 
     def distribution(self, x: Tensor) -> Tensor:
-        """Log-probabilities of all words after one output of the LSTM: (P,) to (V,)."""
+        """Log-probabilities of all words, given one output of the LSTM: (P,) to (V,)."""
         return self._softmax.log_probabilities(x[None], self._table)[0]  # (V,)
 
+    def predictions(
+        self, tokens: Sequence[str], positions: Iterable[int]
+    ) -> Iterator[dict[str, Tensor]]:
+        """What each direction predicts at positions of a sentence, the word there not read.
+
+        Yields:
+            For each position the directions' log-probabilities of all words, (V,) each.
+        """
+        with no_gradients():
+            outputs, _ = self.read([tokens])
+        for position in positions:
+            # The opening marker shifts the word to position + 1; its neighbours predict it.
+            neighbours = {"forward": position, "backward": position + 2}
+            with no_gradients():
+                found = {
+                    name: self.distribution(rows[neighbours[name]])
+                    for name, rows in outputs.items()
+                }
+            yield found
+
+    def top_words(self, logp: Tensor, k: int) -> tuple[list[int], Tensor]:
+        """The `k` best words by log-probabilities (V,), special words left out.
+
+        Returns:
+            Their ids, best first, and their log-probabilities; fewer if there are not so many.
+        """
+        is_word = self.is_word()
+        best = logp.masked_fill(~is_word, -torch.inf).topk(min(k, int(is_word.sum())))
+        return best.indices.tolist(), best.values
+
     def is_word(self) -> Tensor:
-        """Which places of the vocabulary hold a word one may say: all but the special words."""
+        """Which rows of the vocabulary are words: not the special ones, not empty ones."""
         mask = _WORD_MASKS.get(self.vocabulary)
         if mask is None:
             mask = _WORD_MASKS[self.vocabulary] = _word_mask(self.vocabulary)
@@ -138,9 +169,9 @@ _WORD_MASKS: WeakKeyDictionary[Vocabulary, Tensor] = WeakKeyDictionary()
 
 def _word_mask(vocabulary: Vocabulary) -> Tensor:
     special = {vocabulary.begin, vocabulary.end, vocabulary.unknown}
-    # A place without a word, and the earlier places of a word that stands twice, mean nothing.
+    # A row without a word, and the earlier rows of a repeated word, are never predicted.
     named = [
-        bool(word) and vocabulary.id(word) == place and place not in special
-        for place, word in enumerate(vocabulary)
+        bool(word) and vocabulary.id(word) == number and number not in special
+        for number, word in enumerate(vocabulary)
     ]
     return torch.tensor(named, dtype=torch.bool)  # (V,)

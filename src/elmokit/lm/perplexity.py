@@ -1,4 +1,4 @@
-"""Held-out perplexity of a whole text: full softmax, both directions, and what was counted."""
+"""Held-out perplexity of a text: full softmax, both directions, and what was counted."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Perplexity:
     tokens: int
     """Words that were predicted, sentence markers not counted."""
     predictions: int
-    """Predictions a direction, over which the mean is taken: the words, and for each sentence
+    """Predictions per direction, over which the mean is taken: the words, and for each sentence
     the marker at its far end."""
     oov_rate: float
     """Share of `tokens` that the vocabulary does not hold, and that were scored as ``<UNK>``."""
     vocabulary: int
-    """Words the softmax chooses from."""
+    """Words of the softmax."""
     state: str
-    """``fresh`` or ``carry``: what the LSTMs remember before a sentence."""
+    """``fresh`` or ``carry``: the LSTMs' initial state of a sentence."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -57,14 +57,14 @@ class Perplexity:
         return (
             f"perplexity {self.perplexity:.4g} (forward {self.forward:.4g}{halves})\n"
             f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.predictions:,} "
-            f"predictions a direction, state {self.state}\n"
+            f"predictions per direction, state {self.state}\n"
             f"{self.oov_rate:.2%} of tokens outside the vocabulary of {self.vocabulary:,} words"
         )
 
 
 @dataclass
 class _Sums:
-    """What is added up along the text."""
+    """Sums over the text."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -88,17 +88,17 @@ def perplexity(
     order of the sentences nor on the batch.
 
     ``carry`` is the evaluation of bilm-tf, for numbers that compare with published ones. The
-    text is dealt to `rows` parallel rows: a row that has ended its sentence takes the next one
-    and goes on with the memory it has; the marker at a sentence's far end is predicted but never
-    read. All rows stop when the first one finds no sentence left, so the ends of up to `rows`
+    text is distributed over `rows` parallel rows: a row that has finished its sentence takes the
+    next one and keeps its LSTM state; the marker at a sentence's far end is predicted but never
+    read. All rows stop when no sentence is left for one of them, so the ends of up to `rows`
     sentences are not counted. Order and `rows` change the result a little.
 
-    Texts without tokens (blank lines) are passed over.
+    Texts without tokens (blank lines) are skipped.
 
     Args:
         elmo: A model with a softmax and a vocabulary.
         texts: Sentences, as text or as lists of tokens; one text is one sentence.
-        state: What the LSTMs remember before a sentence.
+        state: The LSTMs' initial state of a sentence.
         rows: Parallel rows of ``carry``.
         batch_tokens: The most tokens run together.
 
@@ -149,8 +149,8 @@ def _fresh(elmo: Elmo, sentences: Iterable[list[str]], batch_tokens: int) -> _Su
     return sums
 
 
-Place = tuple[list[str], int]
-"""A row's sentence with its markers, and the step of it that comes next."""
+Cursor = tuple[list[str], int]
+"""A row's sentence with its markers, and its next step."""
 
 
 def _carry(
@@ -158,28 +158,28 @@ def _carry(
 ) -> _Sums:
     text = model.elmo.config.text
     wrapped = ([text.begin, *tokens, text.end] for tokens in sentences)
-    steps = _deal(wrapped, rows)
+    steps = _steps(wrapped, rows)
     sums = _Sums()
     states = model.elmo.bilm.zero_states(rows)
     while window := list(islice(steps, max(1, batch_tokens // rows))):
-        places = [step[row] for row in range(rows) for step in window]
+        cursors = [step[row] for row in range(rows) for step in window]
         with no_gradients():
-            states = _read_window(model, places, len(window), states, sums)
-        words = [marked[step + 1] for marked, step in places if step + 2 < len(marked)]
-        sums.sentences += sum(step == 0 for _, step in places)
+            states = _read_window(model, cursors, len(window), states, sums)
+        words = [marked[step + 1] for marked, step in cursors if step + 2 < len(marked)]
+        sums.sentences += sum(step == 0 for _, step in cursors)
         sums.tokens += len(words)
-        sums.predictions += len(places)
-        sums.unknown += sum(place == model.vocabulary.unknown for place in model.ids(words))
+        sums.predictions += len(cursors)
+        sums.unknown += sum(number == model.vocabulary.unknown for number in model.ids(words))
     return sums
 
 
-def _deal(sentences: Iterator[list[str]], rows: int) -> Iterator[list[Place]]:
-    """Give each row one sentence after the other; yield one step of all rows at a time."""
-    places: list[Place] = [([], 0)] * rows
+def _steps(sentences: Iterator[list[str]], rows: int) -> Iterator[list[Cursor]]:
+    """Distribute the sentences over the rows; yield one step of all rows at a time."""
+    cursors: list[Cursor] = [([], 0)] * rows
     for number in count():
-        for row, (marked, step) in enumerate(places):
+        for row, (marked, step) in enumerate(cursors):
             if step + 2 < len(marked):
-                places[row] = marked, step + 1
+                cursors[row] = marked, step + 1
                 continue
             following = next(sentences, None)
             if following is None and number == 0:
@@ -189,32 +189,32 @@ def _deal(sentences: Iterator[list[str]], rows: int) -> Iterator[list[Place]]:
                 )
             if following is None:
                 return
-            places[row] = following, 0
-        yield list(places)
+            cursors[row] = following, 0
+        yield list(cursors)
 
 
 def _read_window(
     model: LanguageModel,
-    places: list[Place],
+    cursors: list[Cursor],
     steps: int,
     states: list[LayerState],
     sums: _Sums,
 ) -> list[LayerState]:
-    """Go on with all rows by some steps, add up what they predict, return where they stand."""
+    """Advance all rows by some steps, add up their log-probabilities, return their states."""
     inputs: list[str] = []
     targets: list[int] = []
     for direction in model.directions:
-        # The backward direction goes through the same sentence from its other end.
+        # The backward direction reads the same sentence from its other end.
         from_end = direction == "backward"
-        inputs += [marked[~step if from_end else step] for marked, step in places]
+        inputs += [marked[~step if from_end else step] for marked, step in cursors]
         targets += model.ids(
-            [marked[~step - 1 if from_end else step + 1] for marked, step in places]
+            [marked[~step - 1 if from_end else step + 1] for marked, step in cursors]
         )
     device = model.elmo.device
     distinct = {word: i for i, word in enumerate(dict.fromkeys(inputs))}
     vectors = model.elmo.embed_tokens([list(distinct)])[0][1:-1]  # (words, P), without markers
     x = vectors[torch.tensor([distinct[word] for word in inputs], device=device)]  # (2N, P)
-    packing = _StreamPacking([steps] * (len(places) // steps), model.directions, device)
+    packing = _StreamPacking([steps] * (len(cursors) // steps), model.directions, device)
     reached: list[LayerState] = []
     top = x
     for layer in model.elmo.bilm.lstm.layers(x, packing, states):
@@ -231,8 +231,8 @@ def _read_window(
 class _StreamPacking(Packing):
     """The order of a batch in which each direction reads a stream of its own, start to end.
 
-    The flat inputs hold the forward streams and after them the backward ones, (2N, P). What
-    comes out holds both directions' outputs of a step side by side, (N, 2P).
+    The flat inputs hold the forward streams and after them the backward ones, (2N, P). The
+    output holds both directions' vectors of a step concatenated, (N, 2P).
     """
 
     def __init__(

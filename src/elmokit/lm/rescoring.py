@@ -1,6 +1,6 @@
-"""Better order for the guesses of a speech recogniser or translator: n-best rescoring.
+"""Rescoring the n-best lists of a speech recogniser or translator.
 
-The lists come as JSON lines, one utterance a line::
+The lists come as JSON lines, one utterance per line::
 
     {"id": "a1", "hypotheses": [{"text": "recognise speech", "score": -12.3}, ...]}
 
@@ -10,6 +10,7 @@ Scores are natural logarithms, the higher the better.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice, tee
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import BATCH_TOKENS
 from elmokit.lm.scoring import score_stream
+from elmokit.text.readers import numbered_lines
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
@@ -33,15 +35,15 @@ def rescore(
     *,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[Record]:
-    """Give every hypothesis the language model's score, and put each list into its new order.
+    """Add the language model's score to every hypothesis and sort each list again.
 
-    ``lm_score`` is `Score.logprob`: the mean of both directions' log-probabilities of the whole
+    ``lm_score`` is `Score.logprob`: the mean of both directions' log-probabilities of the
     sentence, its end included. A hypothesis ranks by ``(1 - weight) * score + weight *
-    lm_score``, highest first; where two are equal, the one that stood first stays first.
+    lm_score``, highest first; where two are equal, their order is kept.
 
     Args:
         elmo: A model with a softmax and a vocabulary.
-        records: One dictionary an utterance, with a list ``hypotheses`` of dictionaries with
+        records: One dictionary per utterance, with a list ``hypotheses`` of dictionaries with
             ``text`` (or its list of tokens) and ``score``. Other fields pass through.
         weight: The language model's share, from 0 to 1.
         batch_tokens: The most tokens run together.
@@ -56,16 +58,16 @@ def rescore(
     if not 0 <= weight <= 1:
         raise ConfigError(f"weight={weight!r}: give a number from 0 to 1")
     checked = (_checked(record, f"record {i}") for i, record in enumerate(records, start=1))
-    # The second iterator runs ahead by what the model reads at a time; tee keeps just that.
-    waiting, ahead = tee(checked)
-    texts = (hypothesis["text"] for record in ahead for hypothesis in record["hypotheses"])
+    # The second iterator is a batch window ahead of the first; tee buffers just that.
+    pending, prefetched = tee(checked)
+    texts = (hypothesis["text"] for record in prefetched for hypothesis in record["hypotheses"])
     scores = score_stream(elmo, texts, batch_tokens=batch_tokens)
 
     def rank(hypothesis: Record) -> float:
         return -float((1 - weight) * hypothesis["score"] + weight * hypothesis["lm_score"])
 
     def ranked() -> Iterator[Record]:
-        for record in waiting:
+        for record in pending:
             old = record["hypotheses"]
             new = [
                 {**hypothesis, "lm_score": score.logprob}
@@ -77,36 +79,29 @@ def rescore(
 
 
 def read_nbest(source: str | Path) -> Iterator[Record]:
-    """Read n-best lists from a file of JSON lines, one at a time; blank lines are passed over.
+    """Read n-best lists from a file of JSON lines, one at a time; blank lines are skipped.
 
     Args:
         source: A path, or ``"-"`` for standard input.
 
     Raises:
         DataError: At once if there is no such file; while reading, if a line is not what it
-            should be; the message names file and line.
+            should be; the message names the file and the line.
     """
-    if source == "-":
-        return _records(sys.stdin.buffer, "standard input")
-    if not Path(source).is_file():
-        raise DataError(f"no such file: {source}. Check the path; '-' reads standard input.")
-    return _file_records(Path(source))
+    return _records(
+        numbered_lines(source), "standard input" if source == "-" else os.fspath(source)
+    )
 
 
-def _file_records(path: Path) -> Iterator[Record]:
-    with path.open("rb") as file:
-        yield from _records(file, str(path))
-
-
-def _records(lines: Iterable[bytes], name: str) -> Iterator[Record]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
+def _records(lines: Iterable[tuple[int, str]], name: str) -> Iterator[Record]:
+    for number, line in lines:
+        if line.isspace():
             continue
         where = f"{name}, line {number}"
         try:
-            record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not a line of JSON in UTF-8 ({error})") from None
+            raise DataError(f"{where}: not a line of JSON ({error})") from None
         yield _checked(record, where)
 
 
@@ -115,16 +110,16 @@ def _checked(record: Any, where: str) -> Record:
     if not isinstance(hypotheses, list):
         raise DataError(f"{where}: expected an object with a list 'hypotheses'")
     for number, hypothesis in enumerate(hypotheses, start=1):
-        place = f"{where}, hypothesis {number}"
+        here = f"{where}, hypothesis {number}"
         if not isinstance(hypothesis, dict):
-            raise DataError(f"{place}: expected an object with 'text' and 'score'")
+            raise DataError(f"{here}: expected an object with 'text' and 'score'")
         text, score = hypothesis.get("text"), hypothesis.get("score")
         if not isinstance(text, str) and not (
             isinstance(text, list) and all(isinstance(token, str) for token in text)
         ):
-            raise DataError(f"{place}: 'text' must be a string or a list of tokens")
+            raise DataError(f"{here}: 'text' must be a string or a list of tokens")
         if isinstance(score, bool) or not isinstance(score, int | float):
-            raise DataError(f"{place}: 'score' must be a number")
+            raise DataError(f"{here}: 'score' must be a number")
         if not abs(score) <= sys.float_info.max:  # no NaN, and no whole number without bounds
-            raise DataError(f"{place}: 'score' must be finite")
+            raise DataError(f"{here}: 'score' must be finite")
     return cast(Record, record)

@@ -1,4 +1,4 @@
-"""How probable sentences are: log-probabilities of every word, from the left and from the right.
+"""Scores of sentences: log-probabilities of every word, from the left and from the right.
 
     result = score(elmo, "I ate an apple .")
     result.forward      # log p(I | <S>), log p(ate | <S> I), ..., log p(</S> | <S> ... .)
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 class Score:
     """Natural logarithms of a sentence's probabilities under the full softmax.
 
-    A sentence of T words has T + 1 predictions a direction: its words and the marker at the far
-    end. Both arrays stand in the order of the text, from left to right::
+    A sentence of T words has T + 1 predictions per direction: its words and the marker at the far
+    end. Both arrays are in the order of the text, from left to right::
 
-        forward      w1  w2 ... wT  </S>     each after all that stands to its left
-        backward <S> w1  w2 ... wT           each after all that stands to its right
+        forward      w1  w2 ... wT  </S>     each given all words to its left
+        backward <S> w1  w2 ... wT           each given all words to its right
 
     So ``forward[i]`` and ``backward[i + 1]`` belong to ``tokens[i]``.
     """
@@ -101,7 +101,7 @@ class Score:
 
 def perplexity_of(logprob: float, predictions: int) -> float:
     """The exponential of minus the mean log-probability."""
-    with np.errstate(over="ignore"):  # a hopeless model's perplexity is infinite
+    with np.errstate(over="ignore"):  # the perplexity of a very bad model is infinite
         return float(np.exp(-logprob / predictions))
 
 
@@ -118,7 +118,7 @@ def score(elmo: Elmo, sentences: Iterable[Sentence], *, batch_tokens: int = ...)
 def score(
     elmo: Elmo, sentences: str | Iterable[Sentence], *, batch_tokens: int = BATCH_TOKENS
 ) -> Score | list[Score]:
-    """Give every word of the sentences its log-probability in both directions.
+    """Compute every word's log-probability in both directions.
 
     Args:
         elmo: A model with a softmax and a vocabulary.
@@ -155,12 +155,11 @@ def _score(model: LanguageModel, batch: list[list[str]]) -> list[Score]:
     ids = [model.ids(tokens) for tokens in batch]
     with no_gradients():
         outputs, lengths = model.read(batch)
-        flat = [place for words in ids for place in (model.begin, *words, model.end)]
+        flat = [number for words in ids for number in (model.begin, *words, model.end)]
         targets = torch.tensor(flat, device=model.elmo.device)  # (N,)
         is_first, is_last = _edges(lengths, targets.device)
-        # The word at t is predicted by what has been read just before it: the forward output
-        # at t - 1, the backward output at t + 1. Nothing predicts the marker a direction
-        # starts from.
+        # The word at t is predicted by the forward output at t - 1 and the backward output at
+        # t + 1. Nothing predicts the marker that a direction starts from.
         logps = {
             "forward": model.log_probabilities(outputs["forward"][~is_last], targets[~is_first])
         }
@@ -173,17 +172,17 @@ def _score(model: LanguageModel, batch: list[list[str]]) -> list[Score]:
     return [
         Score(
             tokens=tokens,
-            # A copy, because a view would keep the whole batch alive.
+            # A copy, because a view would keep the batch in memory.
             forward=rows["forward"][i].numpy().copy(),
             backward=rows["backward"][i].numpy().copy() if "backward" in rows else None,
-            unknown=np.array([place == model.vocabulary.unknown for place in ids[i]], dtype=bool),
+            unknown=np.array([number == model.vocabulary.unknown for number in ids[i]], dtype=bool),
         )
         for i, tokens in enumerate(batch)
     ]
 
 
 def _edges(lengths: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Which places of a flat batch begin a sentence, and which end one: (N,), (N,)."""
+    """Which tokens of a flat batch begin a sentence, and which end one: (N,), (N,)."""
     ends = torch.tensor(lengths).cumsum(0)  # (B,)
     is_last = torch.zeros(int(ends[-1]), dtype=torch.bool)  # (N,)
     is_last[ends - 1] = True

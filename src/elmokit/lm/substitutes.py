@@ -1,4 +1,4 @@
-"""Words that fit a place in a sentence, by all that stands to its left and to its right."""
+"""Words that fit a position of a sentence, given all words to its left and right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import LanguageModel
 
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Substitute:
-    """A word for a place in a sentence, with natural logarithms of its probabilities."""
+    """A word for a position of a sentence, with natural logarithms of its probabilities."""
 
     word: str
     logprob: float
-    """Under the directions that were asked, over all words that could stand there."""
+    """Under the directions that were used, normalised over all words of the vocabulary."""
     forward: float
     """After all words to the left, under the full softmax."""
     backward: float | None
@@ -31,18 +30,18 @@ class Substitute:
 
 
 def substitutes(elmo: Elmo, tokens: Sentence, position: int, k: int = 10) -> list[Substitute]:
-    """The words that both directions expect at a place; the word that stands there may be one.
+    """The words that both directions predict at a position.
 
     A word's probability is the product of what the forward direction gives it after all words
     to the left, and the backward direction after all words to the right, normalised so that all
     words of the vocabulary sum to one. The special words (``<S>``, ``</S>``, ``<UNK>``) are
-    left out. Which word stands at `position` plays no part.
+    left out. The word at `position` is not read; it may be among them.
 
     Args:
         elmo: A model with a softmax and a vocabulary.
         tokens: The sentence, as tokens or as text.
-        position: The place in it, counted from 0.
-        k: How many words to give; fewer if the vocabulary is smaller.
+        position: A token of it, counted from 0.
+        k: How many words to return; fewer if the vocabulary is smaller.
 
     Returns:
         The best words, most probable first.
@@ -52,7 +51,7 @@ def substitutes(elmo: Elmo, tokens: Sentence, position: int, k: int = 10) -> lis
         DataError: The sentence has no such position.
     """
     model = LanguageModel(elmo)
-    return _best(model, _expectations(model, tokens, position), model.directions, k)
+    return _best(model, _predictions(model, tokens, position), model.directions, k)
 
 
 def guesses(
@@ -62,7 +61,7 @@ def guesses(
     direction: Literal["forward", "backward"] = "forward",
     k: int = 10,
 ) -> list[Substitute]:
-    """Like `substitutes`, judged by one direction alone.
+    """Like `substitutes`, by one direction alone.
 
     Raises:
         ConfigError: As for `substitutes`, or the model lacks the direction.
@@ -72,11 +71,11 @@ def guesses(
     if direction not in model.directions:
         known = " or ".join(map(repr, model.directions))
         raise ConfigError(f"direction={direction!r}: this model reads {known}")
-    return _best(model, _expectations(model, tokens, position), (direction,), k)
+    return _best(model, _predictions(model, tokens, position), (direction,), k)
 
 
-def _expectations(model: LanguageModel, tokens: Sentence, position: int) -> dict[str, Tensor]:
-    """Each direction's log-probabilities of all words at the place: (V,)."""
+def _predictions(model: LanguageModel, tokens: Sentence, position: int) -> dict[str, Tensor]:
+    """Each direction's log-probabilities of all words at the position: (V,)."""
     words = model.elmo.tokens(tokens, 0)
     if isinstance(position, bool) or not isinstance(position, int):
         raise DataError(f"position {position!r}: give a whole number, counted from 0")
@@ -85,29 +84,22 @@ def _expectations(model: LanguageModel, tokens: Sentence, position: int) -> dict
             f"position {position} is outside the sentence, whose {len(words)} tokens are counted "
             "from 0"
         )
-    with no_gradients():
-        outputs, _ = model.read([words])
-        # The opening marker shifts the word to position + 1. No output that is used here has
-        # read the word itself.
-        neighbours = {"forward": position, "backward": position + 2}
-        return {name: model.distribution(rows[neighbours[name]]) for name, rows in outputs.items()}
+    return next(model.predictions(words, [position]))
 
 
 def _best(
-    model: LanguageModel, logps: Mapping[str, Tensor], judges: Sequence[str], k: int
+    model: LanguageModel, logps: Mapping[str, Tensor], directions: Sequence[str], k: int
 ) -> list[Substitute]:
     if not isinstance(k, int) or k < 1:
         raise ConfigError(f"k={k!r}: give a positive number")
-    is_word = model.is_word()
-    product = torch.stack([logps[name] for name in judges]).sum(dim=0)  # (V,)
-    product = torch.log_softmax(product.masked_fill(~is_word, -torch.inf), dim=0)
-    best = product.topk(min(k, int(is_word.sum())))
-    places = best.indices.tolist()
-    columns = {name: logp[best.indices].tolist() for name, logp in logps.items()}
-    backward = columns.get("backward", [None] * len(places))
+    product = torch.stack([logps[name] for name in directions]).sum(dim=0)  # (V,)
+    product = torch.log_softmax(product.masked_fill(~model.is_word(), -torch.inf), dim=0)
+    ids, values = model.top_words(product, k)
+    columns = {name: logp[ids].tolist() for name, logp in logps.items()}
+    backward = columns.get("backward", [None] * len(ids))
     return [
-        Substitute(model.vocabulary.words[place], *numbers)
-        for place, *numbers in zip(
-            places, best.values.tolist(), columns["forward"], backward, strict=True
+        Substitute(model.vocabulary.words[number], *logprobs)
+        for number, *logprobs in zip(
+            ids, values.tolist(), columns["forward"], backward, strict=True
         )
     ]

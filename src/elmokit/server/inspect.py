@@ -174,18 +174,15 @@ def _names(alphabet: Alphabet, word: str, ids: list[int]) -> list[str]:
 def _guesses(elmo: Elmo, tokens: Sequence[str], k: int) -> list[dict[str, Any]]:
     """What both directions predict at each position, without having read the word there."""
     model = LanguageModel(elmo)
-    outputs, _ = model.read([list(tokens)])
-    is_word = model.is_word()
     found = []
-    for position, token in enumerate(tokens):
-        neighbours = {"forward": position, "backward": position + 2}
+    predicted = model.predictions(tokens, range(len(tokens)))
+    for token, logps in zip(tokens, predicted, strict=True):
         guess: dict[str, Any] = {"token": token, "forward": [], "backward": None}
-        for name, rows in outputs.items():
-            probabilities = model.distribution(rows[neighbours[name]]).exp()  # (V,)
-            best = probabilities.masked_fill(~is_word, 0).topk(min(k, int(is_word.sum())))
+        for name, logp in logps.items():
+            ids, values = model.top_words(logp, k)
             guess[name] = [
-                {"word": model.vocabulary.words[index], "probability": value}
-                for index, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+                {"word": model.vocabulary.words[index], "probability": probability}
+                for index, probability in zip(ids, values.exp().tolist(), strict=True)
             ]
         found.append(guess)
     return found

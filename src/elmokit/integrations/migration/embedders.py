@@ -142,18 +142,15 @@ class ElmoModel:
     def _substitutes(
         self, model: LanguageModel, tokens: list[str], topn: int
     ) -> list[dict[str, Any]]:
-        halves, _ = model.read([tokens])
         found: list[dict[str, Any]] = [{"word": word} for word in tokens]
-        # Position i of the sentence is position i + 1 with the BOS marker.
-        for direction, offset in (("forward", 0), ("backward", 2)):
-            for position, entry in enumerate(found):
-                scores = model.distribution(halves[direction][position + offset])  # (V,)
-                scores = scores.masked_fill(~model.is_word(), float("-inf"))
-                best = scores.topk(min(topn, int(model.is_word().sum())))
+        predicted = model.predictions(tokens, range(len(tokens)))
+        for entry, logps in zip(found, predicted, strict=True):
+            for direction, logp in logps.items():
+                ids, values = model.top_words(logp, topn)
                 entry[direction] = {
-                    "candidates": best.indices.tolist(),
-                    "candidate_words": [model.vocabulary.words[i] for i in best.indices.tolist()],
-                    "logp": [round(value, 4) for value in best.values.tolist()],
+                    "candidates": ids,
+                    "candidate_words": [model.vocabulary.words[i] for i in ids],
+                    "logp": [round(value, 4) for value in values.tolist()],
                 }
         return found
 

@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from elmokit.engines.device import to_device
 from elmokit.errors import ConfigError
 from elmokit.files import atomic_file
-from elmokit.lm.forward_reader import choose_rows
+from elmokit.lm.generation import choose_rows
 from elmokit.model.lstm import LayerState
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.tasks.config import FineTuneConfig, InputsConfig
@@ -348,7 +348,7 @@ class WrittenText:
         """The memory of so many texts before their first words."""
         source = self._layers.source
         reader = source.forward_reader()
-        return reader.read([[source.begin]] * rows, reader.blank(rows))[1]
+        return reader.read([[source.begin]] * rows, reader.zero_state(rows))[1]
 
     def step(
         self, words: Sequence[str], memory: list[LayerState]

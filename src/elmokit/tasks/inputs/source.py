@@ -30,7 +30,7 @@ from elmokit.encode.embedding import flat_layers
 from elmokit.encode.loading import load
 from elmokit.errors import ConfigError, DataError, ElmokitError
 from elmokit.files import atomic_file
-from elmokit.lm.forward_reader import ForwardReader
+from elmokit.lm.generation import ForwardReader
 from elmokit.model.bilm import Precision
 from elmokit.tasks.examples import Tokens
 from elmokit.text.tokens import get_tokenizer
