@@ -128,7 +128,7 @@ def test_hf_output_is_the_top_layer_as_object_or_tuple(model, tokenizer):
     assert torch.equal(torch.from_numpy(all_layers(model, batch)[-1]), plain)
 
 
-def test_hf_model_wants_what_its_tokenizer_gives(model, tokenizer):
+def test_hf_model_needs_what_its_tokenizer_gives(model, tokenizer):
     batch = tokenizer("a bank", return_tensors="pt")
     with pytest.raises(DataError, match="needs characters"):
         model(input_ids=batch["input_ids"])

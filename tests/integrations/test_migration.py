@@ -34,7 +34,7 @@ def expected_of(path: Path) -> tuple[list[list[str]], dict[str, np.ndarray]]:
 # AllenNLP
 
 
-def test_batch_to_ids_spells_words():
+def test_batch_to_ids_gives_character_ids():
     ids = allennlp.batch_to_ids([["ab", "é", "x" * 60], ["<S>"]])
     assert ids.shape == (2, 3, 50)
     assert ids.dtype == torch.long
@@ -45,7 +45,7 @@ def test_batch_to_ids_spells_words():
     assert not ids[1, 1:].any()
 
 
-def test_elmo_embedder_goes_on_from_batch_to_batch(golden):
+def test_elmo_embedder_carries_state_between_batches(golden):
     embedder = allennlp.ElmoEmbedder(*files(golden))
     for _ in range(2):
         for batch, expected in zip(golden.batches, golden.expected, strict=True):
@@ -75,7 +75,7 @@ def test_elmo_embedder_pads_a_batch(allennlp_golden, embedder):
 
 def test_elmo_embedder_sentences_without_tokens(allennlp_golden, embedder):
     assert embedder.embed_sentence([]).shape == (3, 0, 32)
-    first = embedder.embed_sentence(allennlp_golden.batches[0][0])  # the memory is still blank
+    first = embedder.embed_sentence(allennlp_golden.batches[0][0])  # from a zero initial state
     np.testing.assert_allclose(first[-1], allennlp_golden.expected[0][0], **PUBLISHED)
 
 
@@ -115,7 +115,7 @@ def test_embed_file_refuses_what_allennlp_refused(embedder, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_elmo_module_goes_on_from_batch_to_batch(golden):
+def test_elmo_module_carries_state_between_batches(golden):
     elmo = allennlp.Elmo(*files(golden), 2, dropout=0.0, scalar_mix_parameters=TOP_ONLY)
     for batch, expected in zip(golden.batches, golden.expected, strict=True):
         output = elmo(allennlp.batch_to_ids(batch))
@@ -146,7 +146,7 @@ def test_elmo_module_mixes_as_allennlp(allennlp_golden, name, norm):
 def test_elmo_module_learns_across_batches(allennlp_golden):
     torch.manual_seed(0)
     elmo = allennlp.Elmo(*files(allennlp_golden), 1, requires_grad=True)
-    for batch in allennlp_golden.batches[:2]:  # the second must not look back into the first
+    for batch in allennlp_golden.batches[:2]:  # no gradient from the second into the first
         elmo.zero_grad()
         elmo(allennlp.batch_to_ids(batch))["elmo_representations"][0].sum().backward()
         assert all(parameter.grad is not None for parameter in elmo.parameters())
@@ -195,12 +195,14 @@ def test_simple_elmo_gives_its_vectors(source):
     model = embedders.ElmoModel()
     model.load(str(GOLDEN / "nlpl" / source))
     assert (model.vector_size, model.n_layers) == (16, 3)
-    for i, sentence in enumerate(sentences):  # every call starts anew, as the original's
+    for i, sentence in enumerate(
+        sentences
+    ):  # every call starts from a zero initial state, as the original's
         vectors = model.get_elmo_vectors([sentence], warmup=False, layers="all")
         np.testing.assert_allclose(vectors[0], arrays[f"layers_{i}"], **MADE)
 
 
-def test_simple_elmo_goes_on_inside_a_call(golden):
+def test_simple_elmo_carries_state_inside_a_call(golden):
     model = embedders.ElmoModel()
     options, weights = files(golden)
     model.load(options_file=options, weight_file=weights, max_batch_size=3)
@@ -246,23 +248,23 @@ def test_simple_elmo_substitutes():
     words = model.elmo.vocabulary.words
     found = model.get_elmo_substitutes(sentences[:1], topn=len(words))
     assert [entry["word"] for entry in found[0]] == sentences[0]
-    # What the original program thinks of the words that stand there.
+    # The original program's log-probabilities of the words at these positions.
     compared = 0
     for direction, offset in (("forward", 0), ("backward", 1)):
-        for place, (word, entry) in enumerate(zip(sentences[0], found[0], strict=True)):
+        for position, (word, entry) in enumerate(zip(sentences[0], found[0], strict=True)):
             part = entry[direction]
             assert part["logp"] == sorted(part["logp"], reverse=True)
             assert [words[i] for i in part["candidates"]] == part["candidate_words"]
             if word in part["candidate_words"]:
                 logp = part["logp"][part["candidate_words"].index(word)]
-                want = arrays[f"{direction}_logp_0"][place + offset]
+                want = arrays[f"{direction}_logp_0"][position + offset]
                 assert logp == pytest.approx(want, abs=1e-3)
                 compared += 1
     assert compared > 4
     assert len(model.get_elmo_substitutes(sentences[:1])[0][0]["forward"]["logp"]) == 3
 
 
-def test_simple_elmo_complains():
+def test_simple_elmo_rejects_bad_arguments():
     model = embedders.ElmoModel()
     with pytest.raises(ConfigError, match="load"):
         model.get_elmo_vectors([["a"]])
@@ -378,7 +380,7 @@ def test_seqvec_writes_hdf5(seqvec_model, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("layer", ["all", "CNN", "LSTM1", "LSTM2"])
-def test_seqvec_runs_batches_with_memory(seqvec_model, tmp_path, layer):
+def test_seqvec_carries_state_between_batches(seqvec_model, tmp_path, layer):
     with gzip.open(tmp_path / "seqs.fasta.gz", "wt") as file:
         file.write(FASTA)
     out = tmp_path / "out.npz"
@@ -416,7 +418,7 @@ def test_seqvec_averages_proteins(seqvec_model, tmp_path):
         (FASTA, "out.h5", ["-i", "none.fasta"], "none.fasta: no such file"),
     ],
 )
-def test_seqvec_complains(seqvec_model, tmp_path, capsys, text, out, options, message):
+def test_seqvec_rejects_bad_input(seqvec_model, tmp_path, capsys, text, out, options, message):
     (tmp_path / "seqs.fasta").write_text(text)
     command = ["-i", tmp_path / "seqs.fasta", "-o", tmp_path / out, "--model", seqvec_model]
     assert seqvec.main([*map(str, command), "--cpu", *options]) == 1

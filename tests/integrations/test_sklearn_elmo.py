@@ -220,7 +220,7 @@ def test_classifier_learns_and_is_pickled_by_reference():
 
 def test_classifier_gives_probabilities():
     texts, labels = reviews(90)
-    # Sorted as numbers and as words, these stand in different orders.
+    # Sorted as numbers and as words, these have different orders.
     numbers = np.array([{"good": 3, "bad": 20}[label] for label in labels])
     numbers[::3] = 100
     texts = [f"{text} never" if n == 100 else text for text, n in zip(texts, numbers, strict=True)]
@@ -295,7 +295,7 @@ def test_tagger_learns_and_is_scored_by_spans():
     assert pickle.loads(pickle.dumps(tagger)).predict(sentences) == found
 
 
-def test_tagger_wants_a_tag_for_each_token():
+def test_tagger_needs_a_tag_per_token():
     with pytest.raises(DataError, match="2 tokens but 1 tags"):
         ElmoTagger("test-tiny").fit([["a", "b"]] * 4, [["O"]] * 4)
 

@@ -46,7 +46,7 @@ def read(doc: Doc) -> list[str]:
     return [token.text for token in doc if not token.is_space]
 
 
-def test_spacy_finds_the_factories_and_loads_nothing_heavy_before_they_are_wanted():
+def test_spacy_finds_the_factories_without_heavy_imports():
     code = (
         "import sys, spacy\n"
         "nlp = spacy.blank('en')\n"
@@ -70,7 +70,7 @@ def test_spacy_rows_are_the_models_vectors_of_the_tokens(nlp, tiny, text):
         assert token.vector_norm == pytest.approx(np.linalg.norm(row))
 
 
-def test_spacy_sentences_are_read_apart_where_they_are_marked(tiny):
+def test_spacy_marked_sentences_are_separate_inputs(tiny):
     nlp = pipeline()
     nlp.add_pipe("sentencizer", first=True)
     doc = nlp(TEXTS[1])
@@ -92,8 +92,8 @@ def test_spacy_layers_can_be_chosen(tiny, layers):
 
 def test_spacy_vectors_of_spans_and_docs_are_means_of_real_tokens(nlp):
     doc = nlp(TEXTS[1])
-    places = [token.i for token in doc if not token.is_space]
-    np.testing.assert_allclose(doc.vector, doc.tensor[places].mean(0), rtol=1e-5, atol=1e-7)
+    indices = [token.i for token in doc if not token.is_space]
+    np.testing.assert_allclose(doc.vector, doc.tensor[indices].mean(0), rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(doc[1:3].vector, doc.tensor[1:3].mean(0), rtol=1e-5, atol=1e-7)
     assert doc.has_vector
     assert doc[1:3].has_vector

@@ -1,4 +1,4 @@
-"""The queue: what is joined, in which order answers come, what happens when somebody leaves."""
+"""The queue: which requests share batches, the order of results, cancelled requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elmokit.server.batching import Batcher, Closed, Kind, QueueFull
 from elmokit.server.settings import Limits
 
 
-class CudaGraphRunner:
+class RecordedMetrics:
     def __init__(self) -> None:
         self.waiting: tuple[int, int] = (0, 0)
         self.batches: list[tuple[int, int]] = []
@@ -27,8 +27,8 @@ class CudaGraphRunner:
         self.batches.append((requests, tokens))
 
 
-class Machine:
-    """Doubles numbers, and stops on the way until it is allowed to go on."""
+class Doubler:
+    """Doubles numbers, and waits until it may continue."""
 
     def __init__(self) -> None:
         self.batches: list[list[Any]] = []
@@ -51,70 +51,70 @@ class Machine:
 
 
 def play(scene, **limits: Any):
-    """Run a scene with a batcher, a recorder and a machine."""
+    """Run a scene with a batcher, its metrics and a model."""
 
     async def whole() -> Any:
-        recorder, machine = CudaGraphRunner(), Machine()
-        batcher = Batcher(Limits(**{"tokens": 1, "wait_ms": 20, **limits}), recorder)
+        metrics, doubler = RecordedMetrics(), Doubler()
+        batcher = Batcher(Limits(**{"tokens": 1, "wait_ms": 20, **limits}), metrics)
         batcher.start()
         try:
-            return await asyncio.wait_for(scene(batcher, machine, recorder), 20)
+            return await asyncio.wait_for(scene(batcher, doubler, metrics), 20)
         finally:
-            machine.go.set()
+            doubler.go.set()
             await batcher.close()
-            assert recorder.waiting == (0, 0)
+            assert metrics.waiting == (0, 0)
 
     return asyncio.run(whole())
 
 
-async def hold(batcher: Batcher, machine: Machine) -> asyncio.Task[list[Any]]:
-    """A request that keeps the machine busy until it may go on."""
-    machine.go.clear()
-    task = asyncio.create_task(batcher.run(machine.kind("hold"), [0], [1]))
-    await asyncio.to_thread(machine.running.wait)
+async def hold(batcher: Batcher, doubler: Doubler) -> asyncio.Task[list[Any]]:
+    """A request that keeps the worker thread busy until it may continue."""
+    doubler.go.clear()
+    task = asyncio.create_task(batcher.run(doubler.kind("hold"), [0], [1]))
+    await asyncio.to_thread(doubler.running.wait)
     return task
 
 
 def test_requests_that_wait_share_a_batch():
-    async def scene(batcher, machine, recorder):
-        held = await hold(batcher, machine)
-        calls = [batcher.run(machine.kind(), [i, i + 1], [1, 1]) for i in range(50)]
+    async def scene(batcher, doubler, metrics):
+        held = await hold(batcher, doubler)
+        calls = [batcher.run(doubler.kind(), [i, i + 1], [1, 1]) for i in range(50)]
         tasks = [asyncio.create_task(call) for call in calls]
         await asyncio.sleep(0)
-        machine.go.set()
+        doubler.go.set()
         assert await asyncio.gather(held, *tasks) == [[0], *([2 * i, 2 * i + 2] for i in range(50))]
-        assert recorder.batches == [(1, 1), (50, 100)]
-        assert len(machine.threads) == 1
-        assert threading.get_ident() not in machine.threads
+        assert metrics.batches == [(1, 1), (50, 100)]
+        assert len(doubler.threads) == 1
+        assert threading.get_ident() not in doubler.threads
 
     play(scene)
 
 
-def test_lone_requests_wait_a_moment_for_others():
-    async def scene(batcher, machine, recorder):
-        first = asyncio.create_task(batcher.run(machine.kind(), [1], [1]))
+def test_single_requests_wait_for_others():
+    async def scene(batcher, doubler, metrics):
+        first = asyncio.create_task(batcher.run(doubler.kind(), [1], [1]))
         await asyncio.sleep(0.01)
-        second = asyncio.create_task(batcher.run(machine.kind(), [2], [1]))
+        second = asyncio.create_task(batcher.run(doubler.kind(), [2], [1]))
         assert await asyncio.gather(first, second) == [[2], [4]]
-        assert recorder.batches == [(2, 2)]
+        assert metrics.batches == [(2, 2)]
 
     play(scene, wait_ms=2000, batch_tokens=2)
 
 
 def test_batches_keep_the_budget_and_the_order():
-    async def scene(batcher, machine, recorder):
-        held = await hold(batcher, machine)
+    async def scene(batcher, doubler, metrics):
+        held = await hold(batcher, doubler)
         costs = [[3], [3, 3, 3], [20], [1], [4]]
         tasks = [
             asyncio.create_task(
-                batcher.run(machine.kind(), [f"{n}.{i}" for i in range(len(cost))], cost)
+                batcher.run(doubler.kind(), [f"{n}.{i}" for i in range(len(cost))], cost)
             )
             for n, cost in enumerate(costs)
         ]
         await asyncio.sleep(0)
-        machine.go.set()
+        doubler.go.set()
         await asyncio.gather(held, *tasks)
-        assert machine.batches[1:] == [
+        assert doubler.batches[1:] == [
             ["0.0", "1.0", "1.1"],
             ["1.2"],
             ["2.0"],
@@ -125,64 +125,64 @@ def test_batches_keep_the_budget_and_the_order():
 
 
 def test_other_kinds_wait_for_their_own_batch():
-    async def scene(batcher, machine, recorder):
-        held = await hold(batcher, machine)
+    async def scene(batcher, doubler, metrics):
+        held = await hold(batcher, doubler)
         kinds = ["a", "b", "a", None, None]
         tasks = [
-            asyncio.create_task(batcher.run(machine.kind(kind), [n], [1]))
+            asyncio.create_task(batcher.run(doubler.kind(kind), [n], [1]))
             for n, kind in enumerate(kinds)
         ]
         await asyncio.sleep(0)
-        machine.go.set()
+        doubler.go.set()
         await asyncio.gather(held, *tasks)
-        assert machine.batches[1:] == [[0, 2], [1], [3], [4]]
+        assert doubler.batches[1:] == [[0, 2], [1], [3], [4]]
 
     play(scene)
 
 
-def test_who_leaves_takes_the_work_along():
-    async def scene(batcher, machine, recorder):
-        held = await hold(batcher, machine)
-        leaving = asyncio.create_task(batcher.run(machine.kind(), ["gone"], [5]))
-        staying = asyncio.create_task(batcher.run(machine.kind(), ["here"], [5]))
+def test_cancelled_requests_leave_the_queue():
+    async def scene(batcher, doubler, metrics):
+        held = await hold(batcher, doubler)
+        leaving = asyncio.create_task(batcher.run(doubler.kind(), ["gone"], [5]))
+        staying = asyncio.create_task(batcher.run(doubler.kind(), ["here"], [5]))
         await asyncio.sleep(0)
-        assert recorder.waiting == (2, 10)
+        assert metrics.waiting == (2, 10)
         leaving.cancel()
         await asyncio.sleep(0.01)
-        assert recorder.waiting == (1, 5)
-        machine.go.set()
+        assert metrics.waiting == (1, 5)
+        doubler.go.set()
         assert await staying == ["herehere"]
         await held
-        assert machine.batches[1:] == [["here"]]
+        assert doubler.batches[1:] == [["here"]]
 
     play(scene)
 
 
-def test_who_leaves_during_a_long_request_stops_the_rest():
-    async def scene(batcher, machine, recorder):
-        machine.go.clear()
-        long = asyncio.create_task(batcher.run(machine.kind(), list(range(100)), [1] * 100))
-        await asyncio.to_thread(machine.running.wait)
+def test_cancelling_a_long_request_skips_its_rest():
+    async def scene(batcher, doubler, metrics):
+        doubler.go.clear()
+        long = asyncio.create_task(batcher.run(doubler.kind(), list(range(100)), [1] * 100))
+        await asyncio.to_thread(doubler.running.wait)
         long.cancel()
         await asyncio.sleep(0.01)
-        assert recorder.waiting == (0, 0)
-        machine.go.set()
-        assert await batcher.run(machine.kind(), [7], [1]) == [14]
-        assert machine.batches == [[*range(10)], [7]]
+        assert metrics.waiting == (0, 0)
+        doubler.go.set()
+        assert await batcher.run(doubler.kind(), [7], [1]) == [14]
+        assert doubler.batches == [[*range(10)], [7]]
 
     play(scene, batch_tokens=10)
 
 
-def test_a_bad_request_harms_no_other():
-    async def scene(batcher, machine, recorder):
-        held = await hold(batcher, machine)
+def test_a_bad_request_fails_alone():
+    async def scene(batcher, doubler, metrics):
+        held = await hold(batcher, doubler)
         items = [["a"], ["bad"], ["b", "c"]]
         tasks = [
-            asyncio.create_task(batcher.run(machine.kind(), some, [1] * len(some)))
+            asyncio.create_task(batcher.run(doubler.kind(), some, [1] * len(some)))
             for some in items
         ]
         await asyncio.sleep(0)
-        machine.go.set()
+        doubler.go.set()
         await held
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert found[0] == ["aa"]
@@ -193,16 +193,16 @@ def test_a_bad_request_harms_no_other():
 
 
 @pytest.mark.parametrize("limits", [{"queue_requests": 2}, {"queue_tokens": 20}])
-def test_a_full_queue_says_when_to_come_back(limits):
-    async def scene(batcher, machine, recorder):
-        held = await hold(batcher, machine)
-        waiting = [asyncio.create_task(batcher.run(machine.kind(), [1], [10])) for _ in range(2)]
+def test_a_full_queue_gives_retry_after(limits):
+    async def scene(batcher, doubler, metrics):
+        held = await hold(batcher, doubler)
+        waiting = [asyncio.create_task(batcher.run(doubler.kind(), [1], [10])) for _ in range(2)]
         await asyncio.sleep(0)
         assert not batcher.ready
         with pytest.raises(QueueFull) as caught:
-            await batcher.run(machine.kind(), [1], [10])
+            await batcher.run(doubler.kind(), [1], [10])
         assert 1 <= caught.value.retry_after <= 60
-        machine.go.set()
+        doubler.go.set()
         assert await asyncio.gather(held, *waiting) == [[0], [2], [2]]
         assert batcher.ready
 
@@ -210,22 +210,22 @@ def test_a_full_queue_says_when_to_come_back(limits):
 
 
 def test_closing_answers_what_was_accepted_and_takes_nothing_more():
-    async def scene(batcher, machine, recorder):
-        tasks = [asyncio.create_task(batcher.run(machine.kind(), [i], [1])) for i in range(5)]
+    async def scene(batcher, doubler, metrics):
+        tasks = [asyncio.create_task(batcher.run(doubler.kind(), [i], [1])) for i in range(5)]
         await asyncio.sleep(0)
         closing = asyncio.create_task(batcher.close())
         await asyncio.sleep(0)
         with pytest.raises(Closed):
-            await batcher.run(machine.kind(), [1], [1])
+            await batcher.run(doubler.kind(), [1], [1])
         assert await asyncio.gather(*tasks) == [[2 * i] for i in range(5)]
         await closing
 
     play(scene, wait_ms=60_000)
 
 
-def test_nothing_asked_is_nothing_answered():
-    async def scene(batcher, machine, recorder):
-        assert await batcher.run(machine.kind(), [], []) == []
+def test_empty_requests_have_empty_results():
+    async def scene(batcher, doubler, metrics):
+        assert await batcher.run(doubler.kind(), [], []) == []
 
     play(scene)
 
@@ -234,11 +234,11 @@ Requests = st.lists(st.tuples(st.lists(st.integers(1, 12), max_size=6), st.boole
 
 
 @given(Requests, st.integers(1, 20))
-def test_everyone_gets_their_own_answers(requests, budget):
-    async def scene(batcher, machine, recorder):
+def test_requests_get_their_own_results(requests, budget):
+    async def scene(batcher, doubler, metrics):
         tasks = [
             asyncio.create_task(
-                batcher.run(machine.kind(kind), [(n, i) for i in range(len(costs))], costs)
+                batcher.run(doubler.kind(kind), [(n, i) for i in range(len(costs))], costs)
             )
             for n, (costs, kind) in enumerate(requests)
         ]
@@ -247,7 +247,7 @@ def test_everyone_gets_their_own_answers(requests, budget):
             [(n, i) * 2 for i in range(len(costs))] for n, (costs, _) in enumerate(requests)
         ]
         cost_of = {(n, i): c for n, (costs, _) in enumerate(requests) for i, c in enumerate(costs)}
-        for batch in machine.batches:
+        for batch in doubler.batches:
             assert len(batch) == 1 or sum(cost_of[item] for item in batch) <= budget
             assert batch == sorted(batch)
 

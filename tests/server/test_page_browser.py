@@ -1,4 +1,4 @@
-"""The page in a real browser, used as a person would; `make page-test` installs what it needs."""
+"""The page in a real browser; `make page-test` installs what it needs."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ class Visitor:
         self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
         self.page = self.context.new_page()
         self.errors: list[str] = []
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.page.on("console", self._collect)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("request", lambda request: self.requested.append(request.url))
 
     def _collect(self, message: Any) -> None:
         if message.type in ("error", "warning"):
@@ -124,7 +124,9 @@ class Visitor:
     def leave(self) -> None:
         self.context.close()
         elsewhere = [
-            url for url in self.asked if not url.startswith((f"{self.address}/", "blob:", "data:"))
+            url
+            for url in self.requested
+            if not url.startswith((f"{self.address}/", "blob:", "data:"))
         ]
         assert elsewhere == []
         assert self.errors == []
@@ -228,7 +230,7 @@ def test_context_maps_the_uses_of_a_word(visit, service, language, capsys):
     scale = np.abs(found).max()
     np.testing.assert_allclose(np.abs(found), np.abs(left[:, :2] * sizes[:2]), atol=1e-3 * scale)
 
-    # Pointing reads the sentence; the keyboard goes on and chooses.
+    # Hovering shows the sentence; the keyboard moves on and selects.
     points.nth(2).hover()
     assert visitor.page.locator(".tip").inner_text() == SENTENCES[2]
     points.first.focus()
@@ -446,7 +448,7 @@ def test_model_without_softmax_says_so(visit):
 
 
 @LANGUAGES
-def test_mistakes_are_explained(visit, registry, language):
+def test_input_errors_are_explained(visit, registry, language):
     with Live(create_app(registry, limits=Limits(tokens=8))) as narrow:
         visitor = visit(language, narrow.address)
         visitor.open("inspect")
@@ -463,7 +465,7 @@ def test_mistakes_are_explained(visit, registry, language):
         visitor.show()
 
 
-def test_token_is_asked_for(visit, registry):
+def test_token_form_is_shown(visit, registry):
     access = Access(tokens=("a-token-of-the-page-0",))
     with Live(create_app(registry, access=access)) as guarded:
         visitor = visit("en", guarded.address)

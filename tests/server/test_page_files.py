@@ -42,15 +42,15 @@ def test_page_needs_no_token_but_its_data_does(registry):
         assert client.get("/v1/models").status_code == 401
 
 
-def test_built_files_are_small_and_name_no_other_place():
+def test_built_files_are_small_and_name_no_other_site():
     assert sum(path.stat().st_size for path in built()) < MOST_BYTES
     for path in built():
-        # Names of XML languages look like addresses, but nobody goes there.
+        # XML namespaces look like addresses, but are never fetched.
         text = re.sub(r"http://www\.w3\.org/[\w/]+", "", path.read_text("utf-8"))
         assert re.findall(r"https?://|//\w+\.\w+/", text) == []
 
 
-def test_browser_is_told_to_load_nothing_from_elsewhere():
+def test_policy_allows_no_other_site():
     text = (PAGE / "index.html").read_text("utf-8")
     (policy,) = re.findall(r'content="(default-src[^"]*)"', text)
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))

@@ -43,7 +43,7 @@ class Kind:
 
 
 @dataclass(eq=False, repr=False)
-class Job:
+class QueuedRequest:
     """One request in the queue or in batches."""
 
     kind: Kind
@@ -58,6 +58,10 @@ class Job:
     def waiting_tokens(self) -> int:
         """Tokens that no batch has taken yet."""
         return sum(self.costs[self.taken :])
+
+
+Piece = tuple[QueuedRequest, int, int]
+"""A request, and start and end of the items that a batch takes."""
 
 
 class QueueFull(Exception):  # noqa: N818 - not an error: the client should retry
@@ -97,7 +101,7 @@ class Batcher:
     def __init__(self, limits: Limits, metrics: BatchMetrics) -> None:
         self._limits = limits
         self._metrics = metrics
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[QueuedRequest] = deque()
         self._tokens = 0
         self._arrival = asyncio.Event()
         self._closing = False
@@ -158,7 +162,7 @@ class Batcher:
         if too_many or (self._jobs and self._tokens + tokens > self._limits.queue_tokens):
             raise QueueFull(self._retry_after())
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        job = Job(kind, items, costs, future, time.monotonic())
+        job = QueuedRequest(kind, items, costs, future, time.monotonic())
         self._jobs.append(job)
         self._count(tokens)
         self._arrival.set()
@@ -175,7 +179,7 @@ class Batcher:
         self._tokens += tokens
         self._metrics.queue(len(self._jobs), self._tokens)
 
-    def _remove(self, job: Job) -> None:
+    def _remove(self, job: QueuedRequest) -> None:
         """Take the rest of a job out of the queue."""
         if job in self._jobs:  # else its last piece is in a batch already
             self._jobs.remove(job)
@@ -210,13 +214,13 @@ class Batcher:
         waiting = sum(job.waiting_tokens for job in self._jobs if job.kind.joins(kind))
         return kind.key is None or waiting >= self._limits.batch_tokens
 
-    def _cut(self) -> list[tuple[Job, int, int]]:
-        """Pieces of jobs for the next batch: first and last item of each."""
+    def _cut(self) -> list[Piece]:
+        """Pieces of requests for the next batch."""
         if not self._jobs:  # the clients have disconnected
             return []
         kind = self._jobs[0].kind
         room = self._limits.batch_tokens
-        pieces: list[tuple[Job, int, int]] = []
+        pieces: list[Piece] = []
         for job in [job for job in self._jobs if job.kind.joins(kind)]:
             start, used = job.taken, 0
             while job.taken < len(job.items):
@@ -236,7 +240,7 @@ class Batcher:
                 break
         return pieces
 
-    async def _run(self, batch: list[tuple[Job, int, int]]) -> None:
+    async def _run(self, batch: list[Piece]) -> None:
         kind = batch[0][0].kind
         items = [item for job, start, end in batch for item in job.items[start:end]]
         tokens = sum(sum(job.costs[start:end]) for job, start, end in batch)
@@ -259,7 +263,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, lambda: list(kind.run(items)))
 
-    async def _run_separately(self, batch: list[tuple[Job, int, int]], error: Exception) -> None:
+    async def _run_separately(self, batch: list[Piece], error: Exception) -> None:
         """Run each request of a failed batch alone: bad input fails only its own request."""
         for job, start, end in batch:
             if job.answer.done():
@@ -272,12 +276,12 @@ class Batcher:
             except Exception as own:
                 self._fail(job, own)
 
-    def _deliver(self, job: Job, results: list[Any]) -> None:
+    def _deliver(self, job: QueuedRequest, results: list[Any]) -> None:
         job.results += results
         if len(job.results) == len(job.items) and not job.answer.done():
             job.answer.set_result(job.results)
 
-    def _fail(self, job: Job, error: Exception) -> None:
+    def _fail(self, job: QueuedRequest, error: Exception) -> None:
         self._remove(job)
         if not job.answer.done():
             job.answer.set_exception(error)

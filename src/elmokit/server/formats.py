@@ -29,7 +29,7 @@ Floats = NDArray[np.float32]
 
 
 class BodyError(DataError):
-    """A body that is not what its content type says: answered with 400."""
+    """A body that is not valid JSON: answered with 400."""
 
 
 def parse_json(body: bytes, model: type[M]) -> M:

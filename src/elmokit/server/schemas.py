@@ -37,15 +37,15 @@ Word = Annotated[
 Count = Annotated[StrictInt, Field(ge=1, le=1000, description="How many to return.")]
 
 
-class Request(BaseModel):
-    """What all requests have in common."""
+class ModelRequest(BaseModel):
+    """A request for one of the models."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     model: ModelName = None
 
 
-class EncodeRequest(Request):
+class EncodeRequest(ModelRequest):
     """Sentences to be encoded."""
 
     sentences: Sentences
@@ -53,7 +53,7 @@ class EncodeRequest(Request):
     pool: Pool = None
 
 
-class SimilarRequest(Request):
+class SimilarRequest(ModelRequest):
     """A use of a word, and what it is compared with: one other use, or all uses in sentences."""
 
     sentence: Sentence
@@ -61,7 +61,7 @@ class SimilarRequest(Request):
     position: Position = None
     other: Annotated[Sentence | None, Field(description="Compare with this sentence.")] = None
     other_word: Annotated[
-        Word, Field(description="The token of `other`; with `among`: look for this one instead.")
+        Word, Field(description="The token of `other`; with `among`: search for this one instead.")
     ] = None
     other_position: Position = None
     among: Annotated[
@@ -71,20 +71,20 @@ class SimilarRequest(Request):
     k: Count = 10
 
 
-class LayersRequest(Request):
+class LayersRequest(ModelRequest):
     """A sentence whose tokens are compared with each other, or with those of another."""
 
     sentence: Sentence
     other: Annotated[Sentence | None, Field(description="The other; itself when left out.")] = None
 
 
-class ScoreRequest(Request):
+class ScoreRequest(ModelRequest):
     """Sentences to be scored by the language model."""
 
     sentences: Sentences
 
 
-class SubstitutesRequest(Request):
+class SubstitutesRequest(ModelRequest):
     """A position in a sentence, and how many words to predict for it."""
 
     sentence: Sentence
@@ -93,7 +93,7 @@ class SubstitutesRequest(Request):
     k: Count = 10
 
 
-class InspectRequest(Request):
+class InspectRequest(ModelRequest):
     """A word in a sentence whose intermediate results are shown."""
 
     sentence: Sentence
@@ -140,7 +140,7 @@ class EncodeAnswer(BaseModel):
     sentences: list[EncodedSentence]
 
 
-class Use(BaseModel):
+class NearestUse(BaseModel):
     """One use of a word."""
 
     cosine: float
@@ -157,7 +157,7 @@ class TokenPosition(BaseModel):
 
 
 class Cosines(BaseModel):
-    """How alike two uses are, lowest layer first."""
+    """Similarity of two uses, lowest layer first."""
 
     layers: list[float]
     mean: float
@@ -170,7 +170,7 @@ class SimilarAnswer(BaseModel):
     query: TokenPosition
     other: TokenPosition | None
     cosine: Cosines | None
-    uses: list[Use] | None
+    uses: list[NearestUse] | None
 
 
 class LayersAnswer(BaseModel):

@@ -3,7 +3,7 @@
 Importing this package registers the model type ``elmokit`` with ``AutoConfig``, ``AutoModel``,
 ``AutoModelForTokenClassification``, ``AutoModelForSequenceClassification`` and ``AutoTokenizer``.
 tokenization has the tokenizer; modeling has config, models, and the conversion from and to an
-`Elmo`. sentences has the module for sentence-transformers, and is imported when it is first used.
+`Elmo`. token_embeddings has the module for sentence-transformers, imported when it is used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from elmokit.integrations.hf.tokenization import ElmoTokenizer
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.integrations.hf.sentences import ElmoTokenEmbeddings
+    from elmokit.integrations.hf.token_embeddings import ElmoTokenEmbeddings
 
 __all__ = [
     "ElmoConfig",
@@ -55,5 +55,5 @@ AutoModelForSequenceClassification.register(ElmoConfig, ElmoForSequenceClassific
 AutoTokenizer.register(ElmoConfig, ElmoTokenizer)
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {"ElmoTokenEmbeddings": "elmokit.integrations.hf.sentences"}
+    __name__, {"ElmoTokenEmbeddings": "elmokit.integrations.hf.token_embeddings"}
 )

@@ -312,8 +312,8 @@ class ElmoForSequenceClassification(ElmoForClassification):
             if self.config.num_labels == 1:
                 kind = "regression"
             else:
-                whole = not labels.dtype.is_floating_point
-                kind = "single_label_classification" if whole else "multi_label_classification"
+                integral = not labels.dtype.is_floating_point
+                kind = "single_label_classification" if integral else "multi_label_classification"
         if kind == "regression":
             return F.mse_loss(logits.squeeze(), labels.squeeze().to(logits.dtype))
         if kind == "single_label_classification":
@@ -325,7 +325,7 @@ def word_mask(input_ids: Any, attention_mask: Any) -> Tensor:
     """Where words are, (B, T)."""
     given = attention_mask if attention_mask is not None else input_ids
     if given is None:
-        raise DataError("give attention_mask or input_ids, which say where words are")
+        raise DataError("give attention_mask or input_ids: they mark where words are")
     found: Tensor = given != 0
     return found
 

@@ -26,7 +26,7 @@ from elmokit.encode.states import CarriedState
 from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import atomic_file, create_hdf5
-from elmokit.model.lstm import LayerState, LstmState
+from elmokit.model.lstm import LayerState
 from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.chars import ByteAlphabet
@@ -270,4 +270,4 @@ def _reduce(layers: NDArray[np.float32], output_format: str) -> NDArray[np.float
 
 def _detached(state: LayerState) -> LayerState:
     """The next batch continues with this state, without its gradient."""
-    return {name: LstmState(*(part.detach() for part in parts)) for name, parts in state.items()}
+    return {name: type(parts)(*(part.detach() for part in parts)) for name, parts in state.items()}

@@ -271,7 +271,7 @@ def load(source: str | Path) -> Module:
 
 def _pad(parts: Sequence[Vectors]) -> Vectors:
     """Sentences of unequal length in one array, padded with zeros."""
-    whole = np.zeros((len(parts), max(map(len, parts), default=0), *parts[0].shape[1:]), "f4")
-    for row, part in zip(whole, parts, strict=True):
+    padded = np.zeros((len(parts), max(map(len, parts), default=0), *parts[0].shape[1:]), "f4")
+    for row, part in zip(padded, parts, strict=True):
         row[: len(part)] = part
-    return whole
+    return padded

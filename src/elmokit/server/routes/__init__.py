@@ -1,6 +1,6 @@
 """The routes of the service.
 
-common: reading a request, its limits, waiting for the result, writing the answer. bilm: what a
-model gives (``/v1/encode``, ``similar``, ``layers``, ``score``, ``substitutes``, ``inspect``).
-predict: answers of saved predictors.
+common: reading a request, its limits, waiting for the result, writing the answer. inference:
+what a model computes (``/v1/encode``, ``similar``, ``layers``, ``score``, ``substitutes``,
+``inspect``). predict: answers of saved predictors.
 """

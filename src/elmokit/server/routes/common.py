@@ -34,13 +34,13 @@ Tokens = list[str]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.Problem, "description": description}
     for status, description in {
-        400: "The body is not what its content type says.",
+        400: "The body is not valid JSON.",
         401: "The token is missing or wrong.",
         404: "There is no such model or predictor.",
         406: "None of the accepted content types is offered.",
         408: "The body did not arrive in time.",
         413: "The body is too large.",
-        415: "The content type is unknown.",
+        415: "The content type is not JSON.",
         422: "The request is invalid, or too large.",
         429: "Too much is waiting; see Retry-After.",
         503: "The answer took too long, or the service is stopping.",
@@ -67,7 +67,7 @@ class Service:
 
 
 class ContentTypeError(DataError):
-    """A body of an unknown content type: answered with 415."""
+    """A body that is not declared as JSON: answered with 415."""
 
 
 class AcceptError(DataError):

@@ -85,7 +85,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def asked(trained):
+def client(trained):
     with client_of(ModelRegistry({"tiny": elmokit.load("test-tiny")}, trained)) as client:
         yield client
 
@@ -95,8 +95,8 @@ def test_every_task_is_tried_here_or_with_the_other_routes():
 
 
 @pytest.mark.parametrize("task", TRAINING)
-def test_answers_are_those_of_the_predictor(asked, trained, task):
-    answer = asked.post("/v1/predict", json={"predictor": task, "items": GOOD[task]})
+def test_answers_are_those_of_the_predictor(client, trained, task):
+    answer = client.post("/v1/predict", json={"predictor": task, "items": GOOD[task]})
     assert answer.status_code == 200, answer.text
     found = [item["answer"] for item in answer.json()["items"]]
     assert found == trained[task].predict(GOOD[task])
@@ -105,8 +105,8 @@ def test_answers_are_those_of_the_predictor(asked, trained, task):
 @pytest.mark.parametrize(
     ("task", "number"), [(task, number) for task in BAD for number in range(len(BAD[task]))]
 )
-def test_items_of_another_form_are_refused(asked, task, number):
+def test_items_of_another_form_are_refused(client, task, number):
     body = {"predictor": task, "items": [GOOD[task][0], BAD[task][number]]}
-    answer = asked.post("/v1/predict", json=body)
+    answer = client.post("/v1/predict", json=body)
     assert answer.status_code == 422, answer.text
     assert len(answer.json()["detail"]) > 20

@@ -60,7 +60,7 @@ def test_sentence_encoder_is_saved_and_loaded(tmp_path):
     np.testing.assert_allclose(again.encode(TEXTS), expected, rtol=1e-5, atol=1e-6)
     assert again.similarity(again.encode(TEXTS[:1]), again.encode(TEXTS[:2])).shape == (1, 2)
     modules = json.loads((tmp_path / "model" / "modules.json").read_text("utf-8"))
-    assert modules[0]["type"] == "elmokit.integrations.hf.sentences.ElmoTokenEmbeddings"
+    assert modules[0]["type"] == "elmokit.integrations.hf.ElmoTokenEmbeddings"
 
 
 def test_sentence_encoder_learns():

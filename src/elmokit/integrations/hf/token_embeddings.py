@@ -20,7 +20,7 @@ try:
     from sentence_transformers.base.modules import InputModule
 except ImportError as error:
     raise MissingExtraError(
-        "sentence-transformers", "hf", "elmokit.integrations.hf.sentences"
+        "sentence-transformers", "hf", "elmokit.integrations.hf.token_embeddings"
     ) from error
 
 LEARNED = "learned"
@@ -132,3 +132,7 @@ class ElmoTokenEmbeddings(InputModule):  # type: ignore[misc]
         folder = cls.load_dir_path(model_name_or_path, **location)
         model = ElmoModel.from_pretrained(folder)
         return cls(model, ElmoTokenizer.from_pretrained(folder), **settings)
+
+
+# sentence-transformers stores this name in modules.json: the public one, which stays.
+ElmoTokenEmbeddings.__module__ = "elmokit.integrations.hf"

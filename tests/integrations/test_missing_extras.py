@@ -1,4 +1,4 @@
-"""Each plugin says which extra is missing."""
+"""Each integration names the missing extra."""
 
 import importlib
 import sys
@@ -16,7 +16,7 @@ from elmokit.errors import MissingExtraError
         ("hf", "transformers", "hf"),
     ],
 )
-def test_plugin_names_the_extra_that_it_needs(monkeypatch, plugin, library, extra):
+def test_integration_names_the_extra_that_it_needs(monkeypatch, plugin, library, extra):
     for name in list(sys.modules):
         if name == library or name.startswith((f"{library}.", "elmokit.integrations.")):
             monkeypatch.delitem(sys.modules, name)

@@ -1,4 +1,4 @@
-"""The real command in a process of its own: signals, restarts, and calls that cannot work."""
+"""The command in a process of its own: signals, restarts, invalid options."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Process:
     def _wait_until_ready(self) -> None:
         for _ in range(500):
             try:
-                if self.ask("GET", "/readyz")[0] == 200:
+                if self.request("GET", "/readyz")[0] == 200:
                     return
             except ConnectionError:
                 time.sleep(0.02)
         raise AssertionError("never ready")
 
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+    def request(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
         headers["Accept"] = "application/x-npy" if path == "/v1/encode" else "*/*"
@@ -78,7 +78,7 @@ class Process:
             connection.close()
 
     def encode(self, number: int) -> np.ndarray:
-        status, body = self.ask("POST", "/v1/encode", {"sentences": [SENTENCES[number]]})
+        status, body = self.request("POST", "/v1/encode", {"sentences": [SENTENCES[number]]})
         assert status == 200, body
         return np.load(io.BytesIO(body))
 
@@ -114,7 +114,7 @@ def test_sigterm_loses_no_accepted_request(start, model):
         answers = [pool.submit(process.encode, number) for number in range(len(SENTENCES))]
         waiting = b""
         for _ in range(1000):
-            waiting = process.ask("GET", "/metrics")[1]
+            waiting = process.request("GET", "/metrics")[1]
             if b"elmokit_queue_requests 30.0" in waiting:
                 break
         assert b"elmokit_queue_requests 30.0" in waiting
@@ -122,7 +122,7 @@ def test_sigterm_loses_no_accepted_request(start, model):
         for answer, right in zip(answers, expected, strict=True):
             np.testing.assert_allclose(answer.result(60), right, rtol=1e-6, atol=1e-6)
     with pytest.raises(ConnectionRefusedError):
-        process.ask("GET", "/healthz")
+        process.request("GET", "/healthz")
     events = [line["event"] for line in process.log if line["event"] != "request"]
     assert events == ["serving", "stopping", "stopped"]
     assert TOKEN not in json.dumps(process.log)
@@ -163,24 +163,24 @@ def test_killed_and_restarted_it_serves_again_and_sigterm_under_load_loses_nothi
     assert logged == {200: outcomes["answered"] + 1}
 
 
-def test_calls_that_cannot_work_say_why(capsys, tmp_path):
-    def complaint(*options: object) -> str:
+def test_invalid_options_are_explained(capsys, tmp_path):
+    def error_of(*options: object) -> str:
         assert main(["serve", *map(str, options)]) == 1
         return capsys.readouterr().err
 
-    assert "--token-file" in complaint("--host", "0.0.0.0")
-    assert "at least 16" in complaint("--token-file", _file(tmp_path, "short"))
-    assert "two are called" in complaint("--model", MODEL, "--model", MODEL)
-    assert "NAME=SOURCE" in complaint("--model", "x=")
-    assert "no predictor there" in complaint("--model", MODEL, "--predictor", tmp_path, "--port", 0)
-    assert "no.such.host.invalid:80" in complaint(
+    assert "--token-file" in error_of("--host", "0.0.0.0")
+    assert "at least 16" in error_of("--token-file", _file(tmp_path, "short"))
+    assert "two are called" in error_of("--model", MODEL, "--model", MODEL)
+    assert "NAME=SOURCE" in error_of("--model", "x=")
+    assert "no predictor there" in error_of("--model", MODEL, "--predictor", tmp_path, "--port", 0)
+    assert "no.such.host.invalid:80" in error_of(
         "--host", "no.such.host.invalid", "--port", 80, "--without-token"
     )
-    assert "raise queue_tokens (--queue-tokens)" in complaint("--max-tokens", 200_000)
-    assert "'*' is not an origin" in complaint("--allow-origin", "*")
+    assert "raise queue_tokens (--queue-tokens)" in error_of("--max-tokens", 200_000)
+    assert "'*' is not an origin" in error_of("--allow-origin", "*")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"127.0.0.1:{port}" in complaint("--model", "missing-model", "--port", port)
+        assert f"127.0.0.1:{port}" in error_of("--model", "missing-model", "--port", port)
     assert main(["serve", "--model", "a", "--model", "b", "--softmax", "c"]) == 2
     assert "one --model" in capsys.readouterr().err
     for value in ("inf", "nan"):

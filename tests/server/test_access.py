@@ -1,4 +1,4 @@
-"""Who is not let in, and what is said about requests."""
+"""The access middleware, the request log, tokens and limits."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_each_token_opens(locked, token):
     assert answer.status_code == 200
 
 
-def test_without_a_token_nobody_learns_the_names_of_models(locked, client):
+def test_names_of_models_need_a_token(locked, client):
     names = list(client.get("/v1/models").json()["models"])
     open_document, locked_document = (c.get("/openapi.json").text for c in (client, locked))
     shown = [name if isinstance(name, str) else name["name"] for name in names]
@@ -100,8 +100,8 @@ def test_an_allowed_origin_is_let_in_and_others_are_not(registry):
     friend = "https://friend.example"
     access = Access(origins=(friend,), tokens=(TOKEN,))
     with client_of(registry, access=access) as client:
-        asked = {"Origin": friend, "Access-Control-Request-Method": "POST"}
-        preflight = client.options("/v1/encode", headers=asked)
+        method = {"Access-Control-Request-Method": "POST"}
+        preflight = client.options("/v1/encode", headers={"Origin": friend, **method})
         assert preflight.status_code == 200
         assert preflight.headers["access-control-allow-origin"] == friend
         headers = {"Origin": friend, "Authorization": f"Bearer {TOKEN}"}
@@ -112,8 +112,8 @@ def test_an_allowed_origin_is_let_in_and_others_are_not(registry):
         answer = client.get("/v1/models", headers=headers)
         assert answer.status_code == 403
         assert "access-control-allow-origin" not in answer.headers
-        asked["Origin"] = EVIL
-        assert client.options("/v1/encode", headers=asked).status_code == 400
+        preflight = client.options("/v1/encode", headers={"Origin": EVIL, **method})
+        assert preflight.status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_an_allowed_origin_is_let_in_and_others_are_not(registry):
 )
 def test_an_origin_is_the_same_however_it_is_written(registry, given, sent):
     with client_of(registry, access=Access(origins=(given,))) as client:
-        asked = {"Origin": sent, "Access-Control-Request-Method": "POST"}
-        preflight = client.options("/v1/encode", headers=asked)
+        headers = {"Origin": sent, "Access-Control-Request-Method": "POST"}
+        preflight = client.options("/v1/encode", headers=headers)
         answer = client.get("/v1/models", headers={"Origin": sent})
         for one in (preflight, answer):
             assert one.status_code == 200
@@ -170,7 +170,7 @@ def test_hosts_by_other_names_are_refused(registry, host, known):
         assert answer.status_code == (200 if known else 421)
 
 
-def test_answers_carry_a_name_and_safe_headers(client):
+def test_answers_have_a_request_id_and_safe_headers(client):
     answer = client.get("/healthz", headers={"X-Request-ID": "mine-1"})
     assert answer.headers["x-request-id"] == "mine-1"
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -184,7 +184,7 @@ def test_the_framework_shows_no_pages_of_other_sites(client):
 
 
 @pytest.mark.parametrize("log_texts", [False, True])
-def test_logs_hold_texts_only_when_asked(registry, caplog, log_texts):
+def test_logs_hold_texts_only_with_log_texts(registry, caplog, log_texts):
     caplog.set_level(logging.INFO, NAME)
     with client_of(registry, log_texts=log_texts) as client:
         client.post("/v1/encode", json={"sentences": ["a secret"]})
@@ -196,11 +196,11 @@ def test_logs_hold_texts_only_when_asked(registry, caplog, log_texts):
     assert ("secret" in "".join(lines)) == log_texts
 
 
-def test_a_failure_inside_is_a_500_that_tells_nothing(registry, caplog, monkeypatch):
+def test_internal_errors_are_500_without_details(registry, caplog, monkeypatch):
     caplog.set_level(logging.INFO, NAME)
     with client_of(registry) as client:
         monkeypatch.setattr(
-            "elmokit.server.routes.bilm.inspect_word",
+            "elmokit.server.routes.inference.inspect_word",
             lambda *_: (_ for _ in ()).throw(KeyError("inner")),
         )
         body = {"sentence": "a", "position": 0}

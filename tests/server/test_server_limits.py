@@ -1,4 +1,4 @@
-"""Time, room and clients that leave, on a real port."""
+"""Limits of time and size, clients that disconnect, and the client, on a real port."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def read_all(connection: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("ending", ["keep-alive", "close"])
-def test_answers_that_nobody_reads_are_thrown_away(serve, monkeypatch, ending):
+def test_unread_answers_are_dropped(serve, monkeypatch, ending):
     answer = {"tokens": ["x" * 1000] * 20_000}  # more than the system takes for a client
-    monkeypatch.setattr("elmokit.server.routes.bilm.inspect_word", lambda *_: answer)
+    monkeypatch.setattr("elmokit.server.routes.inference.inspect_word", lambda *_: answer)
     body = json.dumps({"sentence": "a", "position": 0}).encode()
     request = head(len(body), "/v1/inspect").removesuffix(b"\r\n")
     request += f"Connection: {ending}\r\n\r\n".encode() + body
@@ -115,9 +115,9 @@ def test_answers_that_nobody_reads_are_thrown_away(serve, monkeypatch, ending):
         assert read_all(silent) < 20_000_000
 
 
-def test_answers_that_are_read_slowly_come_whole(serve, monkeypatch):
+def test_slowly_read_answers_are_complete(serve, monkeypatch):
     answer = {"tokens": ["x" * 1000] * 20_000}
-    monkeypatch.setattr("elmokit.server.routes.bilm.inspect_word", lambda *_: answer)
+    monkeypatch.setattr("elmokit.server.routes.inference.inspect_word", lambda *_: answer)
     body = json.dumps({"sentence": "a", "position": 0}).encode()
     request = head(len(body), "/v1/inspect").removesuffix(b"\r\n") + b"Connection: close\r\n\r\n"
     with serve(limits=Limits(seconds=1)) as live, connect(live) as slow:
@@ -148,12 +148,12 @@ def test_many_clients_at_once_each_get_their_own_vectors(serve, model):
     sentences = [[f"w{i}"] * (i % 7) for i in range(60)]
     expected = model.encode(sentences, layers="all")
 
-    def ask(number: int) -> np.ndarray:
+    def encode(number: int) -> np.ndarray:
         with Client(live.address) as client:
             return client.encode([sentences[number]], layers="all")[0]
 
     with serve() as live, ThreadPoolExecutor(30) as pool:
-        found = list(pool.map(ask, range(60)))
+        found = list(pool.map(encode, range(60)))
         text = metric(live, "elmokit_batch_requests_count")
     for vectors, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(vectors, right, rtol=1e-5, atol=1e-5)
@@ -189,7 +189,7 @@ def test_client_has_every_route(serve, model, predictors):
         Client("localhost:8000")
 
 
-def test_client_tries_again_when_told_and_after_a_closed_connection(serve):
+def test_client_retries_after_429_and_after_a_closed_connection(serve):
     with serve() as live:
         client = Client(live.address)
         first = client.encode("a")
@@ -213,14 +213,14 @@ def test_the_service_answers_others_while_the_model_works(serve, monkeypatch):
         assert done.wait(60)
         return {"tokens": ["a"]}
 
-    monkeypatch.setattr("elmokit.server.routes.bilm.inspect_word", work)
+    monkeypatch.setattr("elmokit.server.routes.inference.inspect_word", work)
     with serve() as live, ThreadPoolExecutor(1) as pool, Client(live.address) as busy:
         slow = pool.submit(busy.inspect, "a", position=0)
         assert working.wait(60)
         with Client(live.address, timeout=30) as client:
             assert client.models()["models"]
             with pytest.raises(ServiceError, match="404"):
-                client.predict("nobody", ["a"])
+                client.predict("unknown", ["a"])
         done.set()
         assert slow.result(60)["tokens"] == ["a"]
 

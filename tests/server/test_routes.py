@@ -42,7 +42,7 @@ def test_encode_gives_the_vectors_of_encode_in_all_formats(client, model, layers
     assert found["model"] == "standard"
     assert [s["tokens"] for s in found["sentences"]][:2] == [SENTENCES[0].split(), SENTENCES[1]]
     for sentence, array in zip(found["sentences"], expected, strict=True):
-        # JSON has no place for the width of an array without rows.
+        # JSON cannot hold the width of an array without rows.
         if array.size:
             np.testing.assert_allclose(np.array(sentence["vectors"]), array, **EXACT)
         else:
@@ -210,7 +210,7 @@ def test_inspect_shows_the_numbers_of_the_model(client, model):
             vectors = layers[layer["number"], :, half]
             np.testing.assert_allclose(states["norms"], np.linalg.norm(vectors, axis=1), rtol=1e-5)
             np.testing.assert_allclose(states["first"], vectors[1, :8], rtol=1e-5, atol=1e-6)
-    # All filters were asked for: with the highways on top they make the token vector.
+    # All filters were requested: with the highways on top they make the token vector.
     cnn = model.bilm.encoder.characters
     x = torch.zeros(cnn.embedding.new_empty(18).shape)
     for entry in found["filters"]:
@@ -240,7 +240,7 @@ def test_inspect_shows_the_numbers_of_the_model(client, model):
         ("many-langs/released", True, ["forward", "backward"], False),
     ],
 )
-def test_other_kinds_of_models_are_shown_as_far_as_they_go(folder, characters, directions, guesses):
+def test_inspect_works_for_other_kinds_of_models(folder, characters, directions, guesses):
     other = elmokit.load(GOLDEN / folder)
     with client_of(ModelRegistry({"other": other})) as client:
         found = post(client, "/v1/inspect", sentence=["the", "cat"], word="cat")
