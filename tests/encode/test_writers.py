@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pages import code_of, run_page
 
-from elmokit.encode import sinks
-from elmokit.encode.writers import ENDINGS, open_writer
+from elmokit.encode import writers
+from elmokit.encode.writers import SUFFIXES, open_writer
 from elmokit.errors import ConfigError, DataError, MissingExtraError
 
 DUMP = Path(__file__).parents[1] / "golden" / "allennlp-dump"
-TOKEN_ENDINGS = [ending for ending in ENDINGS if ending != ".npy"]
+TOKEN_ENDINGS = [ending for ending in SUFFIXES if ending != ".npy"]
 Record = tuple[str, list[str], np.ndarray]
 
 
@@ -84,7 +84,7 @@ def sentences(draw: st.DrawFn) -> tuple[bool, str, list[Record]]:
     return pooled, dtype, records
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", SUFFIXES)
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(case=sentences())
 def test_round_trip(ending, case, tmp_path):
@@ -145,7 +145,7 @@ def test_hdf5_without_index_or_sentences(tmp_path):
 
 
 def test_hdf5_index_has_a_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(sinks.Hdf5Sink, "LARGEST_INDEX", 40)
+    monkeypatch.setattr(writers.Hdf5Sink, "LARGEST_INDEX", 40)
     with pytest.raises(DataError, match="sentence_index=False"):
         write(tmp_path / "out.h5", records_of([(1, 2)] * 4))
     write(tmp_path / "out.h5", records_of([(1, 2)] * 4), sentence_index=False)
@@ -181,7 +181,7 @@ def test_parquet_columns_and_metadata(tmp_path):
 
 def test_parquet_row_groups_by_size(tmp_path, monkeypatch):
     pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(sinks.ParquetSink, "GROUP_BYTES", 10_000)
+    monkeypatch.setattr(writers.ParquetSink, "GROUP_BYTES", 10_000)
     path = tmp_path / "out.parquet"
     write(path, records_of([(10, 20)] * 50))
     groups = pq.ParquetFile(path).metadata
@@ -222,7 +222,7 @@ def test_safetensors_header_is_aligned_and_described(tmp_path):
 
 
 def test_safetensors_header_has_the_readers_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(sinks.SafetensorsSink, "LARGEST_HEADER", 200)
+    monkeypatch.setattr(writers.SafetensorsSink, "LARGEST_HEADER", 200)
     with pytest.raises(DataError, match=r"safetensors readers accept"):
         write(tmp_path / "out.safetensors", records_of([(1, 2)] * 4))
     assert not list(tmp_path.iterdir())
@@ -317,7 +317,7 @@ def test_caller_may_reuse_the_array(tmp_path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", SUFFIXES)
 def test_failure_leaves_the_old_file_and_nothing_else(ending, error, tmp_path):
     path = tmp_path / f"out{ending}"
     path.write_bytes(b"precious")
@@ -330,15 +330,15 @@ def test_failure_leaves_the_old_file_and_nothing_else(ending, error, tmp_path):
     assert path.read_bytes() == b"precious"
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", SUFFIXES)
 def test_failure_while_finishing_leaves_the_old_file(ending, tmp_path, monkeypatch):
     kinds: dict[str, Any] = {
-        ".h5": sinks.Hdf5Sink,
-        ".hdf5": sinks.Hdf5Sink,
-        ".parquet": sinks.ParquetSink,
-        ".npz": sinks.NpzSink,
-        ".npy": sinks.NpySink,
-        ".safetensors": sinks.SafetensorsSink,
+        ".h5": writers.Hdf5Sink,
+        ".hdf5": writers.Hdf5Sink,
+        ".parquet": writers.ParquetSink,
+        ".npz": writers.NpzSink,
+        ".npy": writers.NpySink,
+        ".safetensors": writers.SafetensorsSink,
     }
 
     def full(self: object) -> None:
@@ -383,7 +383,7 @@ def test_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     pytest.importorskip("resource")
     endings = [".h5", ".parquet", ".npz", ".npy", ".safetensors"]
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path), *endings]
-    source = str(Path(sinks.__file__).parents[2])
+    source = str(Path(writers.__file__).parents[2])
     done = subprocess.run(
         command,
         env={**os.environ, "PYTHONPATH": source},
@@ -407,7 +407,7 @@ def test_success_replaces_the_file_behind_a_link(tmp_path):
 
 def test_permissions_are_those_of_an_ordinary_file(tmp_path):
     (tmp_path / "plain").touch()
-    for ending in ENDINGS:
+    for ending in SUFFIXES:
         path = tmp_path / f"out{ending}"
         write(path, records_of([(3,)]), pooled=True)
         assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -415,7 +415,7 @@ def test_permissions_are_those_of_an_ordinary_file(tmp_path):
 
 @pytest.mark.parametrize("ending", [".h5", ".parquet", ".npz", ".safetensors"])
 def test_memory_does_not_grow_with_the_vectors(ending, tmp_path, monkeypatch):
-    monkeypatch.setattr(sinks.ParquetSink, "GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(writers.ParquetSink, "GROUP_BYTES", 1 << 20)
     array = np.ones((4, 256), dtype="f4")  # 4 KiB; 10,000 of them are 40 MB
     path = tmp_path / f"out{ending}"
 

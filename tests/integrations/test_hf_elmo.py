@@ -203,7 +203,7 @@ def test_hf_gradients_reach_every_weight_of_the_bilm(folder, tokenizer):
     ).backward()
     elmo = elmokit.load("test-tiny", softmax=False)
     elmo.bilm.requires_grad_(True)
-    layers = flat_layers(elmo, [elmo.tokenize(text) for text in TEXTS], learn=True)
+    layers = flat_layers(elmo, [elmo.tokenize(text) for text in TEXTS], train=True)
     sum((layer * scale).pow(2).sum() for layer in layers).backward()
     ours = dict(model.bilm.named_parameters())
     for name, parameter in elmo.bilm.named_parameters():

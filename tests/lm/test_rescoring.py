@@ -110,7 +110,7 @@ def test_read_nbest_names_the_bad_line(tmp_path, line, message):
 
 def test_read_nbest_without_a_file(tmp_path):
     for path in (tmp_path / "none.jsonl", tmp_path):
-        with pytest.raises(DataError, match="no such file|is a folder"):
+        with pytest.raises(DataError, match=r"no such file|is a folder"):
             read_nbest(path)
 
 

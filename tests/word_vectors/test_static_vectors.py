@@ -125,15 +125,15 @@ def test_load_one_dimension_and_empty_table(save):
         (b"a 1 2\n\nc 1 2\nd 1 2\n", ["line 2", "0 numbers"]),
         (b"a 1 2\nb nan 2\n", ["line 2", "number 1 of 2", "'nan'"]),
         (b"a 1 2\nb 1 1e39\n", ["line 2", "number 2 of 2", "'1e39'"]),
-        (b"3 2\na 1 2\nb 1 2\n", ["promises 3 words", "2 lines"]),
-        (b"1 2\na 1 2\nb 1 2\n\nc 1 2\n", ["promises 1 words", "3 lines"]),
+        (b"3 2\na 1 2\nb 1 2\n", ["says 3 words", "2 lines"]),
+        (b"1 2\na 1 2\nb 1 2\n\nc 1 2\n", ["says 1 words", "3 lines"]),
         (b"2 2\na 1 2\nb 1 ?\n", ["line 3", "'?'"]),
         (b"2 2\na 1 x\nb 1 2\n", ["line 2", "'x'"]),
         (b"2 0\na\nb\n", ["line 1", "dimension 0"]),
         (b"999999999999 300\na 1 2\n", ["line 1", "999999999999 words", "holds at most"]),
         (b"1 99999999999999999\na 1 2\n", ["line 1", "dimension 99999999999999999"]),
-        (b"", ["no format known"]),
-        (b"hello\nworld\n", ["no format known"]),
+        (b"", ["unknown format"]),
+        (b"hello\nworld\n", ["unknown format"]),
         (b"PK\x03\x04rest", ["zip archive"]),
         (b"\x80\x04rest", ["pickle", "save_word2vec_format"]),
         (b"\x1f\x8b\x08garbage", ["gzip"]),
@@ -166,7 +166,7 @@ def test_load_binary_names_offset_and_both_numbers(save):
         DataError, match=r"byte \d+: the file ends inside the vector of record 8 of"
     ):
         WordVectors.load(save(gzip.compress(whole[:-1])))
-    with pytest.raises(DataError, match="promises 8 words, but 4 bytes follow"):
+    with pytest.raises(DataError, match="says 8 words, but 4 bytes follow"):
         WordVectors.load(save(whole + b"more"))
     bad = MATRIX.copy()
     bad[2, 1] = np.inf
@@ -190,7 +190,7 @@ def test_load_claimed_sizes_take_no_memory(save):
 
 
 def test_load_lying_header_inside_gzip(save):
-    with pytest.raises(DataError, match="promises 5000 words, but 1 lines"):
+    with pytest.raises(DataError, match="says 5000 words, but 1 lines"):
         WordVectors.load(save(gzip.compress(b"5000 2\na 1 2\n")))
 
 

@@ -29,7 +29,7 @@ from elmokit.errors import ConfigError
 from elmokit.files import final_path
 
 if TYPE_CHECKING:
-    from elmokit.encode.encoding import Counts
+    from elmokit.encode.writers import Counts
 
 EXAMPLES = (
     "elmokit encode corpus.txt -o vectors.h5 --model elmo_weights.hdf5 --layers all",
@@ -97,9 +97,9 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         piece_lines: With --engine ray: lines of one output file; 2000 when left out.
     """
     from elmokit.checkpoints.sources import DEFAULT_MODEL
-    from elmokit.encode.encoding import sentences_of, write_vectors
-    from elmokit.encode.writers import open_writer
+    from elmokit.encode.writers import open_writer, write_vectors
     from elmokit.text.readers import read_texts
+    from elmokit.text.sentences import split_texts
 
     if tokens and sentences:
         raise UsageError("--sentences splits running text, and with --tokens there is none.")
@@ -147,7 +147,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         output, dtype=dtype, pooled=pool is not None, model=model or DEFAULT_MODEL, layers=layers
     )
     if sentences:
-        texts = sentences_of(texts)
+        texts = split_texts(texts)
     elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device, precision=precision)
     if word_cache is not None and word_cache.exists():
         elmo.load_words(word_cache)

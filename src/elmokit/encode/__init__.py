@@ -19,7 +19,7 @@ _HOMES = {
     "ElmoEmbedding": "elmokit.encode.embedding",
     "VectorWriter": "elmokit.encode.writers",
     "open_writer": "elmokit.encode.writers",
-    "write_vectors": "elmokit.encode.encoding",
+    "write_vectors": "elmokit.encode.writers",
     "Comparison": "elmokit.encode.similarity",
     "Use": "elmokit.encode.similarity",
     "compare": "elmokit.encode.similarity",
@@ -30,10 +30,9 @@ _HOMES = {
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
     from elmokit.encode.embedding import ElmoEmbedding, Embedded
-    from elmokit.encode.encoding import write_vectors
     from elmokit.encode.loading import load
     from elmokit.encode.similarity import Comparison, Use, compare, cosine, nearest_uses
-    from elmokit.encode.writers import VectorWriter, open_writer
+    from elmokit.encode.writers import VectorWriter, open_writer, write_vectors
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 

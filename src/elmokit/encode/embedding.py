@@ -15,6 +15,7 @@ from elmokit.encode.elmo import Elmo, Sentence
 from elmokit.encode.loading import load
 from elmokit.engines.device import no_gradients
 from elmokit.errors import ConfigError
+from elmokit.model.packing import inside
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.word_vectors.table import WordVectors
 
@@ -25,7 +26,7 @@ class Embedded(NamedTuple):
     vectors: Tensor | list[Tensor]
     """(B, T, D), zeros beyond a sentence's end; a list of them when there are several outputs."""
     mask: Tensor
-    """(B, T), true where a token is."""
+    """(B, T), true for tokens, false for padding."""
 
 
 class ElmoEmbedding(nn.Module):
@@ -36,12 +37,12 @@ class ElmoEmbedding(nn.Module):
 
     Args:
         source: A model that `elmokit.load` understands, or a loaded `Elmo`.
-        outputs: How many different mixes to learn, for use at several places of a model.
+        outputs: How many different mixes to learn, for use at several inputs of a model.
         dropout: Share of the vectors' elements set to zero in training.
-        layer_norm: Normalise each layer over the batch's tokens before it is weighed.
+        layer_norm: Normalise each layer over the batch's tokens before it is weighted.
         fine_tune: Train the biLM as well.
-        static: Static word vectors (or their file), put in front: [x_k ; ELMo_k].
-        projection: Bring the vectors to this width.
+        static: Static word vectors (or their file), concatenated: [x_k ; ELMo_k].
+        projection: Project the vectors to this width.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class ElmoEmbedding(nn.Module):
         self.fine_tune = fine_tune
         if fine_tune:
             self.bilm = self.elmo.bilm.requires_grad_(True)
-            for unused in (self.bilm.softmax, self.bilm.mixes):  # no gradient reaches these
+            for unused in (self.bilm.softmax, self.bilm.mixes):  # these get no gradient
                 if unused is not None:
                     unused.requires_grad_(False)
         self.mixes = nn.ModuleList(
@@ -85,8 +86,8 @@ class ElmoEmbedding(nn.Module):
         """
         batch = [self.elmo.tokens(sentence, i) for i, sentence in enumerate(sentences)]
         if not batch:
-            return self._nothing()
-        layers = flat_layers(self.elmo, batch, learn=self.fine_tune)
+            return self._empty()
+        layers = flat_layers(self.elmo, batch, train=self.fine_tune)
         sizes = [len(tokens) for tokens in batch]
         static = self._static_vectors(batch)
         vectors = []
@@ -113,14 +114,14 @@ class ElmoEmbedding(nn.Module):
         """The type of the module's own parameters, and so of its vectors."""
         return next(self.mixes.parameters()).dtype
 
-    def _nothing(self) -> Embedded:
-        """The vectors of no sentence."""
+    def _empty(self) -> Embedded:
+        """The result for an empty batch."""
         none = torch.zeros(0, 0, self.dim, device=self.elmo.device, dtype=self._dtype)
         mask = torch.zeros(0, 0, device=self.elmo.device, dtype=torch.bool)
         return Embedded(none if len(self.mixes) == 1 else [none] * len(self.mixes), mask)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ElmoEmbedding:
-        """Let a frozen biLM follow to another device, in its own precision."""
+        """Move a frozen biLM to the same device, in its own precision."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if not self.fine_tune:
             self.elmo.bilm.to(fn(torch.empty(1, device=self.elmo.device)).device)
@@ -128,33 +129,23 @@ class ElmoEmbedding(nn.Module):
         return self
 
 
-def flat_layers(elmo: Elmo, batch: Sequence[Sequence[str]], *, learn: bool) -> list[Tensor]:
+def flat_layers(elmo: Elmo, batch: Sequence[Sequence[str]], *, train: bool) -> list[Tensor]:
     """Every layer of a batch's tokens, sentence after sentence, without markers.
 
     Args:
         elmo: The model.
         batch: Tokens of each sentence.
-        learn: Whether gradients go through the model.
+        train: Whether gradients flow through the model.
 
     Returns:
         L + 1 tensors (N, 2P).
     """
-    if learn:
-        # The weights are about to change, and some optimizers do so without torch counting it.
+    if train:
+        # The weights are about to change, and some optimizers do not bump torch's version counter.
         elmo.forget()
-    with nullcontext() if learn else no_gradients():
-        tokens, packing, lengths = elmo.embed_tokens(batch, use_cache=not learn)
+    with nullcontext() if train else no_gradients():
+        tokens, packing, lengths = elmo.embed_tokens(batch, use_cache=not train)
         states = elmo.bilm.zero_states(len(batch))
-        inner = _inner_places(lengths, tokens.device)
+        inner = inside(lengths, tokens.device)
         outputs = elmo.bilm.layers(tokens, packing, states)
         return [out.vectors.index_select(0, inner) for out in outputs]
-
-
-def _inner_places(lengths: Sequence[int], device: torch.device) -> Tensor:
-    """Where the real tokens of a flat batch stand."""
-    places = []
-    first = 0
-    for length in lengths:
-        places.append(torch.arange(first + 1, first + length - 1))
-        first += length
-    return torch.cat(places).to(device)

@@ -1,15 +1,14 @@
-"""`load`: from any source to an `Elmo`."""
+"""`load`: an `Elmo` from any source."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from elmokit.checkpoints import bilm_hdf5
-from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
+from elmokit.checkpoints.sources import Extras, read_source
 from elmokit.encode.elmo import Elmo
 from elmokit.model.bilm import Precision
 from elmokit.text.vocab import read_vocabulary
@@ -32,8 +31,8 @@ def load(
     Args:
         source: Name of an embedded model, a folder, a weights file, a zip or tar archive, the
             prefix of a TensorFlow checkpoint, or ``hf:owner/name``; the embedded default model
-            when left out. What it is, is found out by looking inside.
-        tokenizer: How text given as a string is split, instead of what the model says.
+            when left out. The format is detected from its contents.
+        tokenizer: The tokeniser for text given as a string, instead of the model's.
         options: Where ``options.json`` is, when it is not beside the weights.
         vocabulary: Where the word list is, when it is not beside the weights.
         softmax: An HDF5 file with the softmax, which joins the model; False leaves out the
@@ -41,7 +40,7 @@ def load(
         token_vectors: An HDF5 file with token vectors for the words of the vocabulary, used
             instead of the character CNN for these words.
         device: Where to run.
-        cache_words: The most words whose token vectors are kept between calls; left out, 32,768,
+        cache_words: The most words whose token vectors are cached between calls; 32,768 by default,
             on a GPU 131,072.
         precision: The type of the matmuls on a CPU: ``"float32"``, or, less exact
             and faster where the CPU runs them, ``"bfloat16"`` or ``"int8"``.
@@ -50,12 +49,6 @@ def load(
         CheckpointError: The source cannot be read; the message names the file and the field.
         ConfigError: The device or the precision cannot be used here.
     """
-    if source is None and DEFAULT_MODEL.startswith("test-"):
-        warnings.warn(
-            f"elmokit.load(): the embedded model {DEFAULT_MODEL!r} is a tiny test model. It "
-            "shows how things work; its vectors mean little. Give the path of a real model.",
-            stacklevel=2,
-        )
     extras = Extras(_path(options), _path(vocabulary))
     checkpoint = read_source(source, extras)
     if softmax is False:

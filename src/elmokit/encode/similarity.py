@@ -1,4 +1,4 @@
-"""How alike two uses of words are: cosines, and the nearest uses of a word in a corpus."""
+"""Similarity of words in context: cosines, and the nearest uses of a word in a corpus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Use:
     """One use of a word in a corpus."""
 
     score: float
-    """Cosine with the use that was asked about."""
+    """Cosine with the query."""
     sentence: int
     """Number of the sentence in the corpus, from 0."""
     position: int
@@ -56,7 +56,7 @@ def cosine(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     dots = (a * b).sum(-1)
     lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     result: NDArray[np.float64] = dots / np.where(lengths == 0, 1.0, lengths)
-    return np.clip(result, -1.0, 1.0)  # rounding may step over
+    return np.clip(result, -1.0, 1.0)  # rounding may exceed 1
 
 
 def occurrences(tokens: Sequence[str], word: str) -> list[int]:
@@ -76,8 +76,8 @@ def compare(
         elmo: The model.
         first: Tokens of a sentence.
         second: Tokens of the other.
-        positions: A token of the first and one of the second; without them each sentence counts
-            as the mean of its tokens.
+        positions: A token of the first and one of the second; without them each sentence is
+            the mean of its tokens.
 
     Raises:
         DataError: A sentence has no tokens, or not so many.
@@ -102,16 +102,16 @@ def nearest_uses(
     k: int = 10,
     layers: Layers = "mean",
 ) -> list[Use]:
-    """Find where a corpus uses a word most as it is used here.
+    """Find the uses of a word in a corpus that are most similar to a given one.
 
-    The corpus may be of any length: a few batches of it and the best `k` uses are held at a time.
+    The corpus may be of any length: a few batches of it and the best `k` uses are in memory.
 
     Args:
         elmo: The model.
-        tokens: The sentence that shows the use.
-        position: The token that is asked about.
+        tokens: A sentence with the word.
+        position: The index of its token.
         corpus: Sentences as text or as tokens; they are numbered from 0.
-        word: What to look for, as an exact token; the word at `position` when left out.
+        word: The word to find, as an exact token; the word at `position` when left out.
         k: How many uses to return.
         layers: As in `Elmo.encode`, except ``"all"``.
 
@@ -129,22 +129,22 @@ def nearest_uses(
         raise ConfigError("layers='all': a use has one vector; choose a layer or 'mean'")
     wanted = tokens[position] if word is None else word
     query = elmo.encode([list(tokens)], layers=layers)[0][position]  # (D,)
-    # The second iterator runs ahead by what the model reads at a time; tee keeps just that.
-    found, ahead = tee(_sentences_with(wanted, corpus, elmo))
-    arrays = elmo.encode_stream((words for _, words in ahead), layers=layers)
+    # The second iterator is a batch window ahead of the first; tee buffers just that.
+    found, prefetched = tee(_sentences_with(wanted, corpus, elmo))
+    arrays = elmo.encode_stream((words for _, words in prefetched), layers=layers)
     # Scores first; the negative numbers make the earlier of two equal uses the greater.
     best: list[tuple[float, int, int, tuple[str, ...]]] = []
     for (number, words), vectors in zip(found, arrays, strict=True):
-        places = occurrences(words, wanted)
-        for place, score in zip(places, cosine(vectors[places], query).tolist(), strict=True):
-            use = (score, -number, -place, tuple(words))
+        positions = occurrences(words, wanted)
+        scores = cosine(vectors[positions], query).tolist()
+        for at, score in zip(positions, scores, strict=True):
+            use = (score, -number, -at, tuple(words))
             if len(best) < k:
                 heapq.heappush(best, use)
             else:
                 heapq.heappushpop(best, use)
     return [
-        Use(score, -number, -place, words)
-        for score, number, place, words in sorted(best, reverse=True)
+        Use(score, -number, -at, words) for score, number, at, words in sorted(best, reverse=True)
     ]
 
 

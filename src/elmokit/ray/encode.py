@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.checkpoints.sources import DEFAULT_MODEL
-from elmokit.encode.encoding import Counts
+from elmokit.encode.writers import Counts
 from elmokit.errors import ConfigError, DataError
 from elmokit.ray import pieces
 from elmokit.ray.cluster import (

@@ -15,11 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.encode.encoding import sentences_of, write_vectors
-from elmokit.encode.writers import DType, open_writer
+from elmokit.encode.writers import DType, open_writer, write_vectors
 from elmokit.errors import CheckpointError, DataError, ElmokitError
 from elmokit.ray.pieces import MANIFEST
 from elmokit.text.readers import Text, read_texts
+from elmokit.text.sentences import split_texts
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
@@ -78,7 +78,7 @@ class Stretches:
         if not os.path.exists(path):
             raise DataError(f"{path}: the machine {socket.gethostname()} does not see it. {SHARED}")
         texts = read_texts(path, field=self._field)
-        return sentences_of(texts) if self._sentences else texts
+        return split_texts(texts) if self._sentences else texts
 
     def read(self, path: str, first: int, stop: int) -> list[Text]:
         """The texts from number `first` on, up to `stop`.

@@ -11,6 +11,7 @@ a small letter, or if the period belongs to an abbreviation, an initial or a lis
 """
 
 import re
+from collections.abc import Iterable, Iterator
 
 from elmokit.text.tokens import NUMBERED, SHORT_FORMS, TITLES
 
@@ -64,6 +65,15 @@ def split_sentences(text: str) -> list[str]:
         The sentences in order, none of them empty.
     """
     return [text[start:end] for start, end in sentence_spans(text)]
+
+
+def split_texts(texts: Iterable[str | list[str]]) -> Iterator[str | list[str]]:
+    """Split a stream of running text into sentences; a list of tokens is a sentence already."""
+    for text in texts:
+        if isinstance(text, str):
+            yield from split_sentences(text)
+        else:
+            yield text
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:

@@ -1,4 +1,9 @@
-"""To be described."""
+"""Static word vectors: files → tables of words.
+
+table holds `WordVectors`, which detects the format of a file; word2vec reads and writes GloVe and
+word2vec files, fasttext reads fastText's binary models, both through byte_stream (plain or gzip,
+with exact offsets for messages); averages makes a table from a model's contextual vectors.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Static vectors from contexts: the average of all vectors that a word has in a corpus.
 
-The result is a `WordVectors` table like any other. Saved as word2vec text it feeds tools that know
-static vectors only.
+The result is a `WordVectors` table like any other. Saved as word2vec text it works
+with tools that read static vectors only.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def average_words(
     """Average the contextual vectors of every word type.
 
     The corpus is read twice: to count its words, and to encode it. Memory depends on how many
-    different words there are and on the table that is kept, not on the corpus.
+    different words there are and on the size of the table, not on the corpus.
 
     Args:
         elmo: The model.
-        corpus: A file of any kind that `elmokit.text.readers.read_texts` reads, or sentences that
-            can be gone through twice, such as a list.
+        corpus: A file of any kind that `elmokit.text.read_texts` reads, or sentences that
+            can be iterated twice, such as a list.
         layers: As for `Elmo.encode`, but for ``"all"``: one vector per token.
         min_count: The least uses of a word in the table.
         max_words: The most words in the table; the most frequent stay.
@@ -49,7 +49,7 @@ def average_words(
         progress: Show a progress bar on a terminal.
 
     Returns:
-        The table, most frequent words first. A word is what the tokeniser makes of it, case kept.
+        The table, most frequent words first. Words are tokens, case kept.
 
     Raises:
         DataError: The corpus can be read only once, or no word occurs often enough.
@@ -80,19 +80,19 @@ def average_words(
     del counts
     # Sums of a million float32 numbers would lose three digits.
     sums = torch.zeros(len(kept), elmo.dim, dtype=torch.float64, device=elmo.device)  # (V, D)
-    waiting, ahead = tee(sentences())
+    pending, prefetched = tee(sentences())
     vectors: Iterable[Tensor] = elmo.encode_stream(
-        ahead, layers=layers, output="torch", batch_tokens=batch_tokens
+        prefetched, layers=layers, output="torch", batch_tokens=batch_tokens
     )
     if progress:
         from tqdm.auto import tqdm
 
         vectors = tqdm(vectors, total=total, unit=" sentences", disable=None)
-    for tokens, sentence in zip(waiting, vectors, strict=True):
-        places = [i for i, word in enumerate(tokens) if word in kept]
-        if places:
-            rows = torch.tensor([kept[tokens[i]][0] for i in places], device=sums.device)
-            sums.index_add_(0, rows, sentence[places].double())
+    for tokens, sentence in zip(pending, vectors, strict=True):
+        positions = [i for i, word in enumerate(tokens) if word in kept]
+        if positions:
+            rows = torch.tensor([kept[tokens[i]][0] for i in positions], device=sums.device)
+            sums.index_add_(0, rows, sentence[positions].double())
     uses = torch.tensor([count for _, count in kept.values()], device=sums.device)  # (V,)
     averages = (sums / uses[:, None]).float()
     return WordVectors(list(kept), averages.cpu().numpy())

@@ -16,11 +16,11 @@ _DEFLATE_RATIO = 1032
 
 
 def open_stream(path: Path) -> tuple[BufferedReader, int]:
-    """Open a file for reading, through gzip when its first bytes say so.
+    """Open a file for reading, through gzip if its first bytes are gzip's.
 
     Returns:
         The stream, and the greatest number of bytes that it can hold. A size claimed by a header
-        is compared with that number before any memory is taken for it.
+        is compared with that number before memory is allocated for it.
     """
     try:
         file = path.open("rb")
@@ -31,12 +31,12 @@ def open_stream(path: Path) -> tuple[BufferedReader, int]:
         file.close()
     except OSError as error:
         raise DataError(f"{path}: cannot be opened ({error.strerror}). Check the path.") from error
-    unpacked = cast(RawIOBase, gzip.GzipFile(path, "rb"))  # GzipFile reads as raw streams do
-    return BufferedReader(unpacked, _BLOCK), path.stat().st_size * _DEFLATE_RATIO
+    decompressed = cast(RawIOBase, gzip.GzipFile(path, "rb"))  # GzipFile reads as raw streams do
+    return BufferedReader(decompressed, _BLOCK), path.stat().st_size * _DEFLATE_RATIO
 
 
 class ByteReader:
-    """Reads binary records in order and knows the byte offset of everything it reads."""
+    """Reads binary records in order and tracks the byte offset."""
 
     def __init__(self, file: BufferedReader, path: Path, offset: int = 0) -> None:
         self._file = file
@@ -47,7 +47,7 @@ class ByteReader:
 
     @property
     def offset(self) -> int:
-        """The byte offset of what is read next, in the unpacked file."""
+        """The byte offset of what is read next, in the decompressed file."""
         return self._base + self._at
 
     def until(self, mark: bytes, limit: int, field: str) -> bytes:
@@ -87,12 +87,12 @@ class ByteReader:
             self._base += count
 
     def skip(self, count: int, field: str) -> None:
-        """Pass over `count` bytes."""
+        """Skip `count` bytes."""
         while count:
             count -= len(self.take(min(count, _BLOCK), field))
 
     def rest(self) -> int:
-        """Count the bytes that are left, newlines apart."""
+        """Count the bytes that are left, newlines not counted."""
         left = 0
         while True:
             tail = self._buffer[self._at :]
@@ -114,4 +114,4 @@ class ByteReader:
 
     def _fail_at_end(self, field: str) -> NoReturn:
         self._at = len(self._buffer)
-        self.fail(f"the file ends inside {field}", "It is cut short: download or copy it again.")
+        self.fail(f"the file ends inside {field}", "It is truncated: download or copy it again.")

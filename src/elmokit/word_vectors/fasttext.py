@@ -9,7 +9,7 @@ wordNgrams, loss, model, bucket, minn, maxn, lrUpdateRate (12 int32) and t (floa
 and labels (3 int32), tokens and pruned n-grams (2 int64); each entry as a NUL-terminated word, an
 int64 count and an int8 type; one byte that is true for a quantised matrix; rows and columns (2
 int64) and the float32 input matrix, a row for each word and then for each bucket. The output
-matrix that follows is of no use for word vectors and is not read.
+matrix that follows is not needed for word vectors and is not read.
 """
 
 import io
@@ -54,7 +54,7 @@ class Subwords:
         """Add up the n-gram rows of each word.
 
         Returns:
-            The sums, one row a word, and the number of n-grams of each word.
+            The sums, one row per word, and the number of n-grams of each word.
         """
         total = np.zeros((len(words), self.buckets.shape[1]), dtype=np.float32)
         counts = np.zeros(len(words), dtype=np.int64)
@@ -142,7 +142,7 @@ def read_fasttext(
     args = struct.unpack("<12id", reader.take(56, "the arguments"))
     dim, model, bucket, min_n, max_n = args[0], args[7], args[8], args[9], args[10]
     if version == 11 and model == _SUPERVISED:
-        max_n = 0  # supervised models of that time had no character n-grams
+        max_n = 0  # supervised models of that version had no character n-grams
     raw_words = _read_dictionary(reader, bound)
     if reader.take(1, "the flag for quantisation") != b"\0":
         raise DataError(
@@ -152,14 +152,14 @@ def read_fasttext(
     rows, columns = struct.unpack("<2q", reader.take(16, "the matrix size"))
     if columns != dim or dim < 1 or bucket < 0 or rows != len(raw_words) + bucket:
         reader.fail(
-            f"the matrix is {rows} x {columns}, but the header asks for {len(raw_words)} words "
+            f"the matrix is {rows} x {columns}, but the header says {len(raw_words)} words "
             f"and {bucket} buckets of {dim} numbers",
             "The file is damaged: download it again.",
         )
     if rows * columns * 4 > bound - reader.offset:
         reader.fail(
             f"a matrix of {rows} x {columns} numbers does not fit in the rest of the file",
-            "It is cut short: download it again.",
+            "It is truncated: download it again.",
         )
 
     kept = len(raw_words) if limit is None else min(limit, len(raw_words))

@@ -1,6 +1,6 @@
 """Word vectors without context: GloVe, word2vec and fastText files.
 
-The kind of file is found from its contents, never from its name::
+The format is detected from the contents, never from the name::
 
     vectors = WordVectors.load("glove.6B.100d.txt")
     vectors["apple"]                             # (dim,) float32
@@ -25,16 +25,16 @@ from elmokit.word_vectors.byte_stream import open_stream
 from elmokit.word_vectors.fasttext import Subwords
 
 _FOREIGN = {
-    b"PK\x03\x04": "a zip archive. Unpack it and give the file inside",
-    b"\xfd7zXZ": "an .xz file. Unpack it first",
-    b"BZh": "a .bz2 file. Unpack it first",
-    b"\x28\xb5\x2f\xfd": "a .zst file. Unpack it first",
+    b"PK\x03\x04": "a zip archive. Extract it and give the file inside",
+    b"\xfd7zXZ": "an .xz file. Decompress it first",
+    b"BZh": "a .bz2 file. Decompress it first",
+    b"\x28\xb5\x2f\xfd": "a .zst file. Decompress it first",
     b"\x89HDF": "an HDF5 file, not a file of static word vectors",
     b"\x93NUMPY": "a NumPy array without words. Use WordVectors(words, array)",
     b"\x80": "a Python pickle (gensim's own format?). Save it with save_word2vec_format first",
 }
 _HEADER_BYTES = 64
-_NUMBER_BYTES = 40  # enough of the file to see a whole line when telling text from binary
+_NUMBER_BYTES = 40  # per number: enough of the file for a line, to tell text from binary
 
 
 class WordVectors:
@@ -42,7 +42,7 @@ class WordVectors:
 
     Args:
         words: The words, no two alike.
-        vectors: One row a word, (len(words), dim). Kept as float32; an array that already is
+        vectors: One row per word, (len(words), dim). Stored as float32; an array that already is
             float32 is not copied.
         subwords: n-gram rows of a fastText model, for words outside the table.
 
@@ -81,7 +81,7 @@ class WordVectors:
                 the common ones. The n-gram rows of a fastText ``.bin`` file are read in any case.
 
         Raises:
-            DataError: The file is damaged, quantised or of another kind; the message names the
+            DataError: The file is damaged, quantised or of another format; the message names the
                 line or the byte offset.
         """
         if limit is not None and limit < 1:
@@ -93,7 +93,7 @@ class WordVectors:
                 words, matrix, subwords = _read(file, path, bound, limit)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise DataError(
-                    f"{path}: the gzip data is damaged or cut short ({error}). Download it again."
+                    f"{path}: the gzip data is damaged or truncated ({error}). Download it again."
                 ) from error
         return cls(*word2vec.drop_repeats(words, matrix), subwords)
 
@@ -144,7 +144,7 @@ class WordVectors:
 
     @property
     def vectors(self) -> NDArray[np.float32]:
-        """The whole table, (len, dim), as a read-only view; row i belongs to ``words[i]``."""
+        """The table, (len, dim), as a read-only view; row i belongs to ``words[i]``."""
         view = self._matrix.view()
         view.flags.writeable = False
         return view
@@ -157,7 +157,7 @@ class WordVectors:
     def lookup(self, words: Sequence[str]) -> NDArray[np.float32]:
         """Vectors for a list of words, by one rule.
 
-        The word as it stands (n-grams of a fastText model included); failing that, the word in
+        The word as it is (n-grams of a fastText model included); failing that, the word in
         lower case, because many published tables are uncased; failing that, zeros.
 
         Returns:
@@ -183,12 +183,12 @@ class WordVectors:
         """The `k` words of the table whose vectors have the greatest cosine with the query.
 
         Args:
-            query: A word, found as `lookup` finds it and left out of the answer, or a vector.
-            k: How many words; fewer come back from a smaller table.
+            query: A word, found as `lookup` finds it and left out of the result, or a vector.
+            k: How many words; fewer from a smaller table.
 
         Raises:
             KeyError: The word has no vector.
-            DataError: The vector has another length, or no direction because it is all zeros.
+            DataError: The vector has another length, or is all zeros.
         """
         if k < 1:
             raise ConfigError(f"k is {k}; it must be at least 1.")
@@ -215,14 +215,14 @@ class WordVectors:
         count = min(k + len(own), len(cosines))
         top = np.sort(np.argpartition(-cosines, count - 1)[:count])
         ranked = top[np.argsort(-cosines[top], kind="stable")]
-        answers = [(self._words[row], float(cosines[row])) for row in ranked]
-        return [answer for answer in answers if answer[0] not in own][:k]
+        results = [(self._words[row], float(cosines[row])) for row in ranked]
+        return [result for result in results if result[0] not in own][:k]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table: word2vec binary if the name ends in ``.bin``, else word2vec text.
 
         A further ``.gz`` compresses either. fastText's n-gram rows are not written, so words
-        outside the table are lost. The file appears whole or not at all.
+        outside the table are lost. The file is written atomically.
 
         Raises:
             DataError: A word cannot be written in that format (line breaks in text, spaces in
@@ -237,8 +237,8 @@ class WordVectors:
         with atomic_file(path) as temporary, temporary.open("xb") as raw:
             if name.endswith(".gz"):
                 # No time and no name inside: the same table gives the same bytes.
-                with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
-                    write(packed, self._words, self._matrix)
+                with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as compressed:
+                    write(compressed, self._words, self._matrix)
             else:
                 write(raw, self._words, self._matrix)
 
@@ -264,7 +264,7 @@ class WordVectors:
 def _read(
     file: io.BufferedReader, path: Path, bound: int, limit: int | None
 ) -> tuple[list[str], NDArray[np.float32], Subwords | None]:
-    """Tell the format from the first bytes and hand over to its reader."""
+    """Detect the format from the first bytes and call its reader."""
     start = file.read(_HEADER_BYTES)
     if start.startswith(fasttext.MAGIC):
         file.seek(0)

@@ -41,7 +41,7 @@ def decode_word(raw: bytes) -> str:
 
 
 def looks_like_text(sample: bytes, dim: int) -> bool:
-    """Whether what follows a header is text: its first line parses, or it has no odd bytes."""
+    """Whether what follows a header is text: its first line parses, or all bytes are printable."""
     line = sample.split(b"\n", 1)[0]
     try:
         values = [float(field) for field in _fields(line)[1:][-dim:]]
@@ -60,7 +60,7 @@ def read_word2vec_text(
 ) -> Table:
     """Read the lines after the header of a word2vec text file."""
     count, dim = header
-    # The shortest line is an empty word and one digit a number: " 0 0\n".
+    # The shortest line is an empty word and one digit per number: " 0 0\n".
     check_claim(path, header, count * (2 * dim + 1) - 1, bound)
     capacity = count if limit is None else min(count, limit)
     words, matrix = _read_lines(file, path, 2, capacity, dim)
@@ -69,14 +69,14 @@ def read_word2vec_text(
         found += sum(bool(line.strip(b" \r\n")) for line in file)
     if found < capacity or found > count:
         raise DataError(
-            f"{path}, line 1: the header promises {count} words, but {found} lines follow it. "
+            f"{path}, line 1: the header says {count} words, but {found} lines follow it. "
             "Download the file again, or correct the header if the lines are right."
         )
     return words, matrix
 
 
 def read_glove_text(file: io.BufferedReader, path: Path, limit: int | None) -> Table:
-    """Read a text file without a header; lines are counted first, so that memory is taken once."""
+    """Read a text file without a header; lines are counted first, to allocate memory once."""
     dim = _sample_dimension(file, path)
     file.seek(0)
     count, last = 0, b"\n"
@@ -106,42 +106,42 @@ def read_word2vec_binary(
     words: list[str] = []
     matrix = allocate(path, capacity, dim)
     for row in range(capacity):
-        place = f"record {row + 1} of the {count} that the header promises"
+        record = f"record {row + 1} of the {count} in the header"
         words.append(
-            decode_word(reader.until(b" ", _WORD_BYTES, f"the word of {place}").lstrip(b"\n"))
+            decode_word(reader.until(b" ", _WORD_BYTES, f"the word of {record}").lstrip(b"\n"))
         )
-        matrix[row] = np.frombuffer(reader.take(4 * dim, f"the vector of {place}"), dtype="<f4")
+        matrix[row] = np.frombuffer(reader.take(4 * dim, f"the vector of {record}"), dtype="<f4")
         if not np.isfinite(matrix[row]).all():
             reader.fail(
-                f"the vector of {place} ({words[-1]!r}) has a NaN or an infinity",
+                f"the vector of {record} ({words[-1]!r}) has a NaN or an infinity",
                 "The file is damaged, or it is not a word2vec binary file.",
             )
     if capacity == count and (left := reader.rest()):
         reader.fail(
-            f"the header promises {count} words, but {left} bytes follow the last of them",
+            f"the header says {count} words, but {left} bytes follow the last of them",
             "Download the file again, or correct the header.",
         )
     return words, matrix
 
 
 def check_claim(path: Path, header: tuple[int, int], needed: int, bound: int) -> None:
-    """Refuse a header whose sizes cannot fit in the file, before memory is taken for them."""
+    """Refuse a header whose sizes cannot fit in the file, before memory is allocated for them."""
     count, dim = header
     if not 1 <= dim <= _LARGEST_DIM:
         raise DataError(
-            f"{path}, line 1: the header gives dimension {dim}; it must lie between 1 and "
+            f"{path}, line 1: the header gives dimension {dim}; it must be between 1 and "
             f"{_LARGEST_DIM}. If these are not a header's numbers, this is no file of vectors."
         )
     if count and needed > bound:
         raise DataError(
-            f"{path}, line 1: the header promises {count} words of {dim} numbers, at least "
+            f"{path}, line 1: the header says {count} words of {dim} numbers, at least "
             f"{needed} bytes, but the file holds at most {bound}. Download the file again, or "
             "correct the header."
         )
 
 
 def allocate(path: Path, rows: int, dim: int) -> NDArray[np.float32]:
-    """Memory for a table; a gzip file cannot show beforehand that its header lies."""
+    """Memory for a table; the header of a gzip file cannot be checked beforehand."""
     try:
         return np.empty((rows, dim), dtype="<f4")
     except MemoryError as error:
@@ -159,7 +159,9 @@ def drop_repeats(words: list[str], matrix: NDArray[np.float32]) -> Table:
     if len(first) == len(words):
         return words, matrix
     rows = np.fromiter(first.values(), dtype=np.int64, count=len(first))
-    for start in range(0, len(rows), 4096):  # rows only move up, so a block never hides a later one
+    for start in range(
+        0, len(rows), 4096
+    ):  # rows only move up, so no row is overwritten before it moved
         block = rows[start : start + 4096]
         matrix[start : start + len(block)] = matrix[block]
     return list(first), matrix[: len(rows)]
@@ -210,7 +212,7 @@ def _sample_dimension(file: io.BufferedReader, path: Path) -> int:
     dim = max(sizes, key=lambda size: (sizes[size], -size)) if sizes else 0
     if dim < 1:
         raise DataError(
-            f"{path}, line 1: no format known here. Expected GloVe text (a word and its numbers on "
+            f"{path}, line 1: unknown format. Expected GloVe text (a word and its numbers on "
             "each line), word2vec text or binary (first line: number of words, dimension), or a "
             "fastText .vec or .bin file."
         )
@@ -239,9 +241,9 @@ def _read_lines(
             try:
                 row[:] = [float(field) for field in fields[-dim:]]
             except ValueError:
-                _complain_of_number(path, number, words[-1], fields[-dim:])
+                _raise_bad_number(path, number, words[-1], fields[-dim:])
             if not np.isfinite(row).all():
-                _complain_of_number(path, number, words[-1], fields[-dim:])
+                _raise_bad_number(path, number, words[-1], fields[-dim:])
     return words, matrix[: len(words)]
 
 
@@ -249,11 +251,11 @@ def _only_blank_lines_follow(file: io.BufferedReader) -> bool:
     return not any(line.strip(b" \r\n") for line in file)
 
 
-def _complain_of_number(path: Path, number: int, word: str, fields: list[bytes]) -> NoReturn:
-    place = next(i for i, field in enumerate(fields) if not _is_float32(field))
+def _raise_bad_number(path: Path, number: int, word: str, fields: list[bytes]) -> NoReturn:
+    bad = next(i for i, field in enumerate(fields) if not _is_float32(field))
     raise DataError(
-        f"{path}, line {number}, word {word!r}: number {place + 1} of {len(fields)} is "
-        f"{decode_word(fields[place][:40])!r}, not a finite float32 number. Repair or remove the "
+        f"{path}, line {number}, word {word!r}: number {bad + 1} of {len(fields)} is "
+        f"{decode_word(fields[bad][:40])!r}, not a finite float32 number. Repair or remove the "
         "line."
     )
 

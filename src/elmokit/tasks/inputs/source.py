@@ -246,7 +246,7 @@ class ElmoLayers(LayerModel):
 
     def flat(self, batch: Sequence[Tokens], *, learn: bool) -> list[Tensor]:
         """Layers of a batch's tokens."""
-        return flat_layers(self.elmo, batch, learn=learn)
+        return flat_layers(self.elmo, batch, train=learn)
 
     def forward_reader(self) -> ForwardReader:
         """The forward direction of the biLM as it is now."""
