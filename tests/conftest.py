@@ -118,3 +118,9 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than the training here."""
     monkeypatch.setattr("elmokit.training.pretrain.draw_curves", lambda *_: False)
+
+
+@pytest.fixture
+def few_probe_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough to see that a command works, not that a probe learns."""
+    monkeypatch.setattr("elmokit.probes.linear.LEAST_STEPS", 5)

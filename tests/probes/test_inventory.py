@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from layer_fakes import MadeLayers, by_neighbour, by_word, noise
 from safetensors.numpy import load_file, save_file
-from test_probe_wsd import INDEX, MONEY, RIVER, SEAT, uses
+from sense_uses import INDEX, MONEY, RIVER, SEAT, uses
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import SenseInventory, wsd

@@ -9,7 +9,7 @@ import pytest
 import scipy.spatial.distance
 import scipy.stats
 from layer_fakes import MadeLayers, by_neighbour, by_word, noise
-from test_probe_wsd import uses, write_jsonl
+from sense_uses import uses, write_jsonl
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import similarity

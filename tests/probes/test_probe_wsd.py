@@ -13,37 +13,12 @@ import sklearn.neighbors
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_fakes import MadeLayers, by_neighbour, by_word, noise
+from sense_uses import INDEX, MONEY, RIVER, SEAT, uses, write_jsonl
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import wsd
 from elmokit.probes.sense_files import SenseSentence, SenseUse, read_senses
 from elmokit.probes.wordnet import SenseIndex, lemma_of
-
-RIVER, MONEY, SEAT = "bank%1:17:01::", "bank%1:14:00::", "bank%1:06:00::"
-LEFT, RIGHT = "turn%2:38:00::", "turn%2:30:00::"
-CONTEXTS = {
-    RIVER: ("river", "muddy"),
-    MONEY: ("rich", "private"),
-    SEAT: ("wooden", "long"),
-    LEFT: ("they", "we"),
-    RIGHT: ("it", "this"),
-}
-INDEX = SenseIndex(
-    {"bank%1": [MONEY, RIVER, SEAT], "turn%2": [RIGHT, LEFT], "go%2": ["go%2:38:00::"]}
-)
-
-
-def uses(count: int, seed: int, keys=tuple(CONTEXTS)) -> list[SenseSentence]:
-    """Sentences of four words whose second decides the sense of the third."""
-    rng = np.random.default_rng(seed)
-    made = []
-    for _ in range(count):
-        key = keys[rng.integers(len(keys))]
-        context = CONTEXTS[key][rng.integers(2)]
-        lemma = lemma_of(key)
-        tokens = (f"n{rng.integers(1000)}", context, lemma.partition("%")[0], "here")
-        made.append(SenseSentence(tokens, (SenseUse(2, 3, lemma, (key,)),)))
-    return made
 
 
 def test_layer_that_sees_the_context_scores_one_and_others_chance():
@@ -56,17 +31,6 @@ def test_layer_that_sees_the_context_scores_one_and_others_chance():
     # Without context all senses are equally near: the first sense is taken.
     assert word.f1 == pytest.approx(found.first_sense)
     assert found.decided == found.instances == 300
-
-
-def write_jsonl(path, sentences):
-    lines = []
-    for sentence in sentences:
-        keys = [[] for _ in sentence.tokens]
-        for use in sentence.uses:
-            keys[use.start] = list(use.keys)
-        lines.append(json.dumps({"tokens": sentence.tokens, "keys": keys}))
-    path.write_text("\n".join(lines), "utf-8")
-    return path
 
 
 def write_xml(path, sentences):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pages import ROOT, code_of, commands, page_text, run_page
-from test_probe_wsd import uses, write_jsonl
+from sense_uses import uses, write_jsonl
 
 import elmokit
 from elmokit.cli import main

@@ -106,10 +106,10 @@ def start() -> Iterator[type[Process]]:
             process.end(signal.SIGKILL)
 
 
-def test_sigterm_loses_no_accepted_request(start, model):
+def test_sigterm_loses_no_accepted_request(start, standard):
     # They all wait for others to join them, so all are inside when the signal comes.
     process = start("--wait-ms", 600_000, "--timeout", 600, ELMOKIT_TOKENS=TOKEN)
-    expected = model.encode(SENTENCES)
+    expected = standard.encode(SENTENCES)
     with ThreadPoolExecutor(len(SENTENCES)) as pool:
         answers = [pool.submit(process.encode, number) for number in range(len(SENTENCES))]
         waiting = b""
@@ -129,13 +129,13 @@ def test_sigterm_loses_no_accepted_request(start, model):
     assert "number7" not in json.dumps(process.log)
 
 
-def test_killed_and_restarted_it_serves_again_and_sigterm_under_load_loses_nothing(start, model):
+def test_killed_and_restarted_it_serves_again_and_sigterm_under_load_loses_nothing(start, standard):
     first = start()
     before = first.encode(3)
     assert first.end(signal.SIGKILL) == -signal.SIGKILL
     process = start(port=first.port)
     np.testing.assert_array_equal(process.encode(3), before)
-    expected = model.encode(SENTENCES)
+    expected = standard.encode(SENTENCES)
     outcomes: Counter[str] = Counter()
     stop = threading.Event()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from small_runs import SMALL, changed, make_corpus
-from test_window_engine import Case
+from train_cases import Case
 
 from elmokit.engines.train import TrainState
 from elmokit.training.checkpoint import latest_snapshot

@@ -7,15 +7,12 @@ import json
 import re
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from test_probe_wsd import uses, write_jsonl
-
-from elmokit.cli import main
+from sense_uses import uses, write_jsonl
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CONLLU = "".join(
@@ -24,19 +21,10 @@ CONLLU = "".join(
 )
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    def call(*arguments: object) -> Result:
-        code = main(["probe", *map(str, arguments)])
-        return Result(code, *capsys.readouterr())
-
-    return call
+def probe(run):
+    """``elmokit probe`` with these arguments."""
+    return partial(run, "probe")
 
 
 @pytest.fixture
@@ -68,8 +56,8 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_answer_is_printed_as_tables(name, run, files):
-    result = run(*CALLS[name])
+def test_answer_is_printed_as_tables(name, probe, files):
+    result = probe(*CALLS[name])
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith(f"{name}: ")
     assert "\n\ncost\n" in result.out
@@ -77,8 +65,10 @@ def test_answer_is_printed_as_tables(name, run, files):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_answer_is_printed_as_json_and_drawn(name, run, files):
-    result = run(*CALLS[name], "--json", "--plot", "p.png", "--plot", "p.svg", "--report", "p.html")
+def test_answer_is_printed_as_json_and_drawn(name, probe, files):
+    result = probe(
+        *CALLS[name], "--json", "--plot", "p.png", "--plot", "p.svg", "--report", "p.html"
+    )
     assert (result.code, result.err) == (0, "")
     answer = json.loads(result.out)
     assert answer["probe"] == name
@@ -117,60 +107,62 @@ def check_page(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_pictures_have_no_colours(name, run, files):
+def test_pictures_have_no_colours(name, probe, files):
     """Only greys: red, green and blue are equal everywhere."""
-    assert run(*CALLS[name], "--plot", "p.svg").code == 0
+    assert probe(*CALLS[name], "--plot", "p.svg").code == 0
     colours = set(re.findall(r"#([0-9a-fA-F]{6})\b", Path("p.svg").read_text("utf-8")))
     assert colours
     assert all(colour[:2] == colour[2:4] == colour[4:] for colour in colours)
 
 
-def test_pictures_are_the_same_every_time(run, files):
+def test_pictures_are_the_same_every_time(probe, files):
     for name in ("a.svg", "b.svg"):
-        assert run(*CALLS["polysemy"], "--plot", name).code == 0
+        assert probe(*CALLS["polysemy"], "--plot", name).code == 0
     assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
 
 
-def test_text_of_others_is_escaped_in_the_page(run, files):
+def test_text_of_others_is_escaped_in_the_page(probe, files):
     Path("x.txt").write_text("<script> is a </script> word\n" * 3, "utf-8")
-    result = run("polysemy", "x.txt", "<script>", "--tokens", *MODEL, "--report", "p.html")
+    result = probe("polysemy", "x.txt", "<script>", "--tokens", *MODEL, "--report", "p.html")
     assert result.code == 0, result.err
     check_page(Path("p.html").read_text("utf-8"), "polysemy")
 
 
 @pytest.mark.parametrize("option", ["--plot=p.png", "--report=p.html"])
-def test_missing_matplotlib_is_said_before_any_work(option, run, files, monkeypatch):
+def test_missing_matplotlib_is_said_before_any_work(option, probe, files, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    result = run("polysemy", "none.txt", "bank", *MODEL, option)
+    result = probe("polysemy", "none.txt", "bank", *MODEL, option)
     assert result.code == 1
     assert "pip install 'elmokit[plots]'" in result.err
 
 
-def test_chinese_words_can_be_drawn(run, files):
+def test_chinese_words_can_be_drawn(probe, files):
     Path("x.txt").write_text("我 吃 苹果\n苹果 公司 很 大\n" * 3, "utf-8")
-    result = run(
+    result = probe(
         "polysemy", "x.txt", "苹果", "--tokens", *MODEL, "--plot", "p.png", "--plot", "p.svg"
     )
     assert (result.code, result.err) == (0, "")
     assert "苹果" in Path("p.svg").read_text("utf-8")
 
 
-def test_inventory_is_saved_and_reads_new_text(run, files):
-    saved = run("wsd", "senses.jsonl", "--index", "index.sense", "--save", "s.safetensors", *MODEL)
+def test_inventory_is_saved_and_reads_new_text(probe, files):
+    saved = probe(
+        "wsd", "senses.jsonl", "--index", "index.sense", "--save", "s.safetensors", *MODEL
+    )
     assert (saved.code, saved.err) == (0, "")
     Path("new.txt").write_text("a muddy bank\n\nthey turn\n", "utf-8")
     predict = ("wsd", "--predict", "new.txt", "--inventory", "s.safetensors", *MODEL)
-    lines = [json.loads(line) for line in run(*predict, "--json").out.splitlines()]
+    lines = [json.loads(line) for line in probe(*predict, "--json").out.splitlines()]
     assert [line["tokens"] for line in lines] == [["a", "muddy", "bank"], [], ["they", "turn"]]
     assert lines[0]["senses"][0]["sense"].startswith("bank%1:")
-    shown = run(*predict, "--word", "turn").out.split()
+    shown = probe(*predict, "--word", "turn").out.split()
     assert shown[:2] == ["3", "turn"]
 
 
-def test_known_scores_are_compared_with(run, files):
+def test_known_scores_are_compared_with(probe, files):
     Path("gold.txt").write_text("bank 0.9\nthere 0.1\n", "utf-8")
     answer = json.loads(
-        run("change", "old.txt", "new.txt", "--gold", "gold.txt", *MODEL, "--json").out
+        probe("change", "old.txt", "new.txt", "--gold", "gold.txt", *MODEL, "--json").out
     )
     assert set(answer["reports"][0]["gold"]) == {"apd", "prt", "jsd"}
     assert len(answer["reports"][0]["words"]) == 2
@@ -214,10 +206,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_line_and_exit_code_one(name, run, files):
+def test_bad_input_is_one_line_and_exit_code_one(name, probe, files):
     arguments, message = BAD[name]
     named = "--model" in arguments or arguments[0] == "layers"
-    result = run(*arguments, *(() if named else MODEL))
+    result = probe(*arguments, *(() if named else MODEL))
     assert result.code == 1
     assert message in result.err
     assert result.err.startswith("elmokit: error: ")
@@ -237,7 +229,7 @@ def test_bad_input_is_one_line_and_exit_code_one(name, run, files):
         ("change", "old.txt", "new.txt", "--rank", "best"),
     ],
 )
-def test_wrong_calls_are_exit_code_two(arguments, run, files):
-    result = run(*arguments)
+def test_wrong_calls_are_exit_code_two(arguments, probe, files):
+    result = probe(*arguments)
     assert result.code == 2
     assert result.err.count("\n") == 1
