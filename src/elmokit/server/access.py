@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import ipaddress
 from collections.abc import Mapping
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -20,24 +19,18 @@ PROTECTED = ("/v1/", "/metrics")
 """Paths that need a token. The others hold no data: health, the page, its files."""
 
 
-class Refusal(NamedTuple):
-    """An answer instead of a route's."""
+class RefusedError(Exception):
+    """A request that is answered instead of its route.
 
-    status: int
-    detail: str
-    headers: Mapping[str, str] = {}
+    Args:
+        status: The HTTP status.
+        detail: Why, in one line.
+        headers: Further headers of the answer.
+    """
 
-    def response(self) -> JSONResponse:
-        """The answer to send."""
-        return JSONResponse({"detail": self.detail}, self.status, dict(self.headers))
-
-
-class BodyRefusedError(Exception):
-    """A body is too large, or did not arrive in time."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.detail)
-        self.refusal = refusal
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.response = JSONResponse({"detail": detail}, status, headers)
 
 
 class AccessMiddleware:
@@ -64,22 +57,22 @@ class AccessMiddleware:
             return
         refusal = self.refusal(scope["path"], Headers(scope=scope))
         if refusal is not None:
-            await refusal.response()(scope, receive, send)
+            await refusal.response(scope, receive, send)
             return
         await self._app(scope, _limited(receive, self._limits), send)
 
-    def refusal(self, path: str, headers: Headers) -> Refusal | None:
+    def refusal(self, path: str, headers: Headers) -> RefusedError | None:
         """Why a request is refused; None if it is not."""
         host = headers.get("host", "")
         if not self._knows_host(host):
             # Against DNS rebinding: a page of another site can give its own name this machine's
             # address, but it cannot make the browser send another Host.
-            return Refusal(421, f"this service does not answer to the host {host!r:.80}")
+            return RefusedError(421, f"this service does not answer to the host {host!r:.80}")
         origin = headers.get("origin")
         if origin is not None and not self._knows_origin(origin, host):
-            return Refusal(403, f"pages of {origin!r:.80} may not call this service")
+            return RefusedError(403, f"pages of {origin!r:.80} may not call this service")
         if path.startswith(PROTECTED) and self._digests and not self._knows_token(headers):
-            return Refusal(
+            return RefusedError(
                 401,
                 "send a token of this service: Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
@@ -108,8 +101,10 @@ class AccessMiddleware:
         return scheme.lower() == "bearer" and any(found)
 
 
-def _too_large(limits: Limits) -> Refusal:
-    return Refusal(413, f"the body has more than {limits.body_bytes} bytes; send less at a time")
+def _too_large(limits: Limits) -> RefusedError:
+    return RefusedError(
+        413, f"the body has more than {limits.body_bytes} bytes; send less at a time"
+    )
 
 
 def _limited(receive: Receive, limits: Limits) -> Receive:
@@ -127,11 +122,11 @@ def _limited(receive: Receive, limits: Limits) -> Receive:
                 message = await receive()
         except TimeoutError:
             detail = f"the body did not arrive within {limits.seconds:g} s"
-            raise BodyRefusedError(Refusal(408, detail, {"Connection": "close"})) from None
+            raise RefusedError(408, detail, {"Connection": "close"}) from None
         count += len(message.get("body", b""))
         more = message.get("more_body", False)
         if count > limits.body_bytes:
-            raise BodyRefusedError(_too_large(limits))
+            raise _too_large(limits)
         return message
 
     return counted

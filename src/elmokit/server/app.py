@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from elmokit import __version__
 from elmokit.errors import ElmokitError
-from elmokit.server.access import AccessMiddleware, BodyRefusedError
+from elmokit.server.access import AccessMiddleware, RefusedError
 from elmokit.server.batching import Batcher, Closed, QueueFull
 from elmokit.server.formats import JSON, BodyError
 from elmokit.server.logs import CLIENT_LEFT, RequestLogMiddleware
@@ -85,7 +85,7 @@ def create_app(
     if (page / "index.html").is_file():
         app.mount("/", StaticFiles(directory=page, html=True), name="page")
     app.add_exception_handler(ElmokitError, _bad_request)
-    for kind in (QueueFull, Closed, TooSlow, ClientLeft, BodyRefusedError, MemoryError):
+    for kind in (QueueFull, Closed, TooSlow, ClientLeft, RefusedError, MemoryError):
         app.add_exception_handler(kind, _unavailable)
     # The middleware added last is the outermost.
     app.add_middleware(AccessMiddleware, access=access, limits=limits)
@@ -161,8 +161,8 @@ async def _bad_request(request: Request, error: Exception) -> Response:
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:
-    if isinstance(error, BodyRefusedError):
-        return error.refusal.response()
+    if isinstance(error, RefusedError):
+        return error.response
     if isinstance(error, QueueFull):
         detail = f"too much is waiting; try again in {error.retry_after} s"
         return JSONResponse({"detail": detail}, 429, {"Retry-After": str(error.retry_after)})

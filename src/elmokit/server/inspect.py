@@ -79,22 +79,20 @@ def _char_cnn(elmo: Elmo, word: str, k: int) -> dict[str, Any]:
         return {"characters": [], "widths": [], "filters": [], "highways": []}
     ids = alphabet.ids([word])  # (1, C)
     names = _names(alphabet, word, ids[0].tolist())
-    responses, starts, widths = _maxima(cnn, torch.as_tensor(ids).to(elmo.device))
+    responses, starts, widths = _filters(cnn, torch.as_tensor(ids).to(elmo.device))
     tanh = elmo.config.characters is not None and elmo.config.characters.activation == "tanh"
     x = torch.tanh(responses) if tanh else torch.relu(responses)  # (F,)
     strongest = x.topk(min(k, len(x)))
-    filters = []
-    for number, value in zip(strongest.indices.tolist(), strongest.values.tolist(), strict=True):
-        width, start = int(widths[number]), int(starts[number])
-        filters.append(
-            {
-                "number": number,
-                "width": width,
-                "value": value,
-                "start": start,
-                "characters": names[start : start + width],
-            }
-        )
+    filters = [
+        {
+            "number": number,
+            "width": widths[number],
+            "value": value,
+            "start": starts[number],
+            "characters": names[starts[number] : starts[number] + widths[number]],
+        }
+        for number, value in zip(strongest.indices.tolist(), strongest.values.tolist(), strict=True)
+    ]
     highways = []
     for highway in cnn.highways:
         assert isinstance(highway, Highway)
@@ -107,19 +105,35 @@ def _char_cnn(elmo: Elmo, word: str, k: int) -> dict[str, Any]:
                 "output": _numbers(x),
             }
         )
-    firing = {width: int((responses[widths == width] > 0).sum()) for width in _distinct(widths)}
+    active = [width for width, on in zip(widths, (responses > 0).tolist(), strict=True) if on]
     return {
         "characters": [
             {"character": name, "id": number}
             for name, number in zip(names, ids[0].tolist(), strict=True)
         ],
         "widths": [
-            {"width": width, "filters": int((widths == width).sum()), "firing": count}
-            for width, count in firing.items()
+            {"width": width, "filters": widths.count(width), "firing": active.count(width)}
+            for width in sorted(set(widths))
         ],
         "filters": filters,
         "highways": highways,
     }
+
+
+def _filters(cnn: CharacterCnn, ids: Tensor) -> tuple[Tensor, list[int], list[int]]:
+    """Each filter's largest response (F,), where its window starts, and its width."""
+    characters = F.embedding(ids, cnn.embedding)  # (1, C, E)
+    values, starts, widths = [], [], []
+    for filters in cnn.filters:
+        assert isinstance(filters, Filter)
+        count, _, width = filters.weight.shape
+        # Each window as a word of its own: the model's filter gives its response there.
+        windows = characters[0].unfold(0, width, 1).transpose(1, 2)  # (positions, width, E)
+        best = filters(windows).max(dim=0)  # of (positions, n)
+        values.append(best.values)
+        starts += best.indices.tolist()
+        widths += [width] * count
+    return torch.cat(values), starts, widths
 
 
 _ALPHABETS: WeakKeyDictionary[Elmo, Alphabet | None] = WeakKeyDictionary()
@@ -131,24 +145,6 @@ def _alphabet(elmo: Elmo) -> Alphabet | None:
         symbols = elmo.checkpoint().symbols
         _ALPHABETS[elmo] = InputBuilder(elmo.config, elmo.vocabulary, symbols).alphabet
     return _ALPHABETS[elmo]
-
-
-def _maxima(cnn: CharacterCnn, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Each filter's largest response (F,), where its window starts (F,), and its width (F,)."""
-    characters = F.embedding(ids, cnn.embedding).transpose(1, 2)  # (1, E, C)
-    values, starts, widths = [], [], []
-    for filters in cnn.filters:
-        assert isinstance(filters, Filter)
-        responses = F.conv1d(characters, filters.weight, filters.bias)[0]  # (n, C - width + 1)
-        best = responses.max(dim=1)
-        values.append(best.values)
-        starts.append(best.indices)
-        widths.append(torch.full_like(best.indices, filters.weight.shape[2]))
-    return torch.cat(values), torch.cat(starts), torch.cat(widths)
-
-
-def _distinct(widths: Tensor) -> list[int]:
-    return [int(width) for width in widths.unique().tolist()]
 
 
 def _names(alphabet: Alphabet, word: str, ids: list[int]) -> list[str]:
