@@ -14,7 +14,6 @@ import io
 import json
 import time
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -78,12 +77,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

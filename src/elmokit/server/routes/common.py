@@ -88,14 +88,9 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def content_type(request: Request) -> str:
-    """The content type in lower case, without parameters."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
 async def read_json(request: Request, model: type[M]) -> M:
     """The validated JSON body of a request."""
-    kind = content_type(request)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise ContentTypeError(f"the content type is {kind!r:.80}; send {JSON}")
     return parse_json(await request.body(), model)
