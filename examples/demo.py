@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import elmokit
 from elmokit.checkpoints import embedded_models
-from elmokit.encode import cosine, open_writer
+from elmokit.encode import open_writer, similarity
 
 ENGLISH = {
     "bank": {
@@ -174,7 +174,7 @@ def show_similarities(elmo: elmokit.Elmo, words: list[Uses]) -> None:
             f"{one} and {two}": list(product(first, second)),
         }
         for label, pairs in rows.items():
-            cosines = np.mean([cosine(a, b) for a, b in pairs], axis=0)  # (L + 1,)
+            cosines = np.mean([similarity(a, b) for a, b in pairs], axis=0)  # (L + 1,)
             print(padded(uses.word, 8) + padded(label, 20), end="")
             print("".join(f"{value:>10.3f}" for value in cosines))
         right = nearest_of_same_sense(uses)
@@ -199,7 +199,7 @@ def nearest_of_same_sense(uses: Uses) -> NDArray[np.int64]:
     """For each layer, how many uses have one of their own sense as their nearest: (L + 1,)."""
     vectors = np.concatenate(list(uses.vectors.values())).swapaxes(0, 1)  # (L + 1, uses, D)
     senses = np.repeat(np.arange(len(uses.senses)), [len(v) for v in uses.vectors.values()])
-    alike = cosine(vectors[:, :, None], vectors[:, None])  # (L + 1, uses, uses)
+    alike = similarity(vectors[:, :, None], vectors[:, None])  # (L + 1, uses, uses)
     alike[:, np.arange(len(senses)), np.arange(len(senses))] = -2.0  # not itself
     return (senses[alike.argmax(axis=2)] == senses).sum(axis=1)
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 import elmokit
 from benchmarks.report import ROOT, report
-from elmokit.encode.similarity import cosine
+from elmokit.encode.similarity import similarity
 from elmokit.probes.sources import random_weights
 from elmokit.text.sentences import split_sentences
 
@@ -126,7 +126,7 @@ def sense_margins(
         uses = uses - centre
     uses = np.concatenate([uses, uses.mean(axis=1, keepdims=True)], axis=1)
     anchor, same, other = uses[0::3], uses[1::3], uses[2::3]  # (items, L + 2, D)
-    return cosine(anchor, same) - cosine(anchor, other)
+    return similarity(anchor, same) - similarity(anchor, other)
 
 
 def sense_shares(
@@ -161,7 +161,7 @@ def form_ranks(elmo: elmokit.Elmo) -> list[int]:
     ranks = []
     for item in forms:
         (vector,) = elmo.encode([[item.form]], layers=0)[0]
-        nearness = cosine(vector, vectors)
+        nearness = similarity(vector, vectors)
         ranks.append(1 + int((nearness > nearness[words.index(item.right)]).sum()))
     return ranks
 
@@ -177,7 +177,7 @@ def form_shares(elmo: elmokit.Elmo) -> list[float]:
         arrays = elmo.encode(sentences, layers="all", progress=False)
         uses = np.stack([array[:, place] for array in arrays], axis=1)  # (L + 1, 1 + choices, D)
         uses = np.concatenate([uses, uses.mean(axis=0, keepdims=True)])
-        right[number] = cosine(uses[:, :1], uses[:, 1:]).argmax(axis=1) == number
+        right[number] = similarity(uses[:, :1], uses[:, 1:]).argmax(axis=1) == number
     return right.mean(axis=0).tolist()
 
 

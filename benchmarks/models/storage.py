@@ -19,7 +19,7 @@ import elmokit
 from benchmarks.models.perplexity import measure
 from benchmarks.models.senses import language_of, running_text
 from benchmarks.report import report
-from elmokit.encode.similarity import cosine
+from elmokit.encode.similarity import similarity
 
 STORAGES = ("float32", "int8", "compact")
 
@@ -52,7 +52,7 @@ def main() -> None:
         models[storage].encode(sentences, layers="all", progress=False)
         for storage in ("float32", "int8")
     ]
-    alike = np.concatenate([cosine(a, b) for a, b in zip(*pairs, strict=True)], axis=1)
+    alike = np.concatenate([similarity(a, b) for a, b in zip(*pairs, strict=True)], axis=1)
     for layer, cosines in enumerate(alike):
         lines.append(f"{f'layer {layer}':<36} {cosines.mean():>9.6f} {cosines.min():>9.6f}")
     if whole.bilm.softmax is not None and whole.vocabulary is not None:

@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.speed.cudnn [--steps 20] [--save]
 
-cuDNN knows neither clips nor blanks nor rows that end, so the layer has none of them here: all
+cuDNN knows neither clips nor resets nor rows that end, so the layer has none of them here: all
 sentences are equally long. Both get the same weights, their outputs are compared, and they are
 timed in turns, both directions, bfloat16.
 """
@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from benchmarks.report import report
 from elmokit.engines import Clips, LstmState, LstmWeights
-from elmokit.engines.stacked import StackedWeights, run_stacked
-from elmokit.engines.train import TrainState, TrainWeights, run_window
+from elmokit.engines.batched import BatchedEngine, stack_weights
+from elmokit.engines.train import TrainEngine
+from elmokit.model.packing import Windows
 
 ROUNDS = 7
 NO_CLIPS = Clips(None, None)
@@ -44,35 +45,30 @@ def main() -> None:
     weights = [_weights(theirs, suffix) for suffix in ("", "_reverse")]
     x = torch.randn(options.steps, options.rows, options.width, device=device, dtype=dtype)
     both = torch.stack([x, x.flip(0)])  # (D, T, B, P), each in its own order
-    tokens = options.steps * options.rows
-    stacked = StackedWeights(weights, 0.0, dtype)
-    blank = LstmState(
-        torch.zeros(options.rows, options.cells, device=device),
-        torch.zeros(options.rows, options.width, device=device),
+    packing = Windows(torch.zeros(both.shape[:3], dtype=torch.int64, device=device), None)
+    state = LstmState(
+        torch.zeros(2, options.rows, options.cells, device=device),
+        torch.zeros(2, options.rows, options.width, device=device),
     )
-    window = TrainWeights(
-        *(nn.Parameter(torch.stack(parts)) for parts in zip(*weights, strict=True))
-    )
-    state = TrainState(torch.stack([blank.cells] * 2), torch.stack([blank.output] * 2).to(dtype))
-    last = torch.arange(tokens - options.rows, tokens, device=device)
+    inference = BatchedEngine(weights, NO_CLIPS, 0.0, dtype)
+    stacked = stack_weights(weights, dtype)
+    learned_weights = LstmWeights(*map(nn.Parameter, stacked))  # type: ignore[arg-type]
+    training = TrainEngine(learned_weights, NO_CLIPS, 0.0)
     learned = both.clone().requires_grad_()
     also_learned = x.clone().requires_grad_()
 
     @torch.no_grad()
     def infer() -> Tensor:
-        flat = both.view(2, tokens, -1)
-        sizes = [options.rows] * options.steps
-        found, _ = run_stacked(flat, sizes, [blank] * 2, stacked, NO_CLIPS, last)
-        return found.view_as(both)
+        return inference.run(both.flatten(1, 2), packing, state)[0].view_as(both)
 
     @torch.no_grad()
     def infer_cudnn() -> Tensor:
         return theirs(x)[0]
 
     def train() -> Tensor:
-        output, _ = run_window(learned, state, window, NO_CLIPS, 0.0)
+        output, _ = training.run(learned.flatten(1, 2), packing, state)
         output.sum().backward()
-        return output
+        return output.view_as(both)
 
     def train_cudnn() -> Tensor:
         output = theirs(also_learned)[0]

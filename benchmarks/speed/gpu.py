@@ -275,43 +275,40 @@ def measure_curve(options: argparse.Namespace) -> list[float]:
 
 
 def _take_reference() -> None:
-    """Put the plain loop in the place of the training engine, and record nothing."""
+    """Use the plain loop instead of the training engine, and capture no CUDA graph."""
     import torch
     from torch import Tensor
 
-    from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
-    from elmokit.engines.train import TrainState, TrainWeights
-    from elmokit.training import trainer, window_model
+    from elmokit.engines import LstmState, LstmWeights, Order
+    from elmokit.engines.reference import run_lstm
+    from elmokit.engines.train import TrainEngine
+    from elmokit.training import trainer
     from elmokit.training.cuda_graphs import CudaGraphRunner
 
-    def run_window(
-        x: Tensor,
-        state: TrainState,
-        weights: TrainWeights,
-        clips: Clips,
-        forget_bias: float,
-        keep: Tensor | None = None,
-    ) -> tuple[Tensor, TrainState]:
+    def run(
+        self: TrainEngine, x: Tensor, packing: Order, state: LstmState
+    ) -> tuple[Tensor, LstmState]:
         directions, ends = [], []
+        rows = packing.batch_sizes[0]
         for d in range(len(x)):
-            own = LstmWeights(*(None if part is None else part[d] for part in weights))
-            memory = LstmState(state.cells[d], state.output[d])
+            own = LstmWeights(*(None if part is None else part[d] for part in self._weights))
+            now = LstmState(state.cell[d], state.hidden[d].to(x.dtype))
             steps = []
-            for t in range(x.shape[1]):
-                if keep is not None:
-                    memory = LstmState(*(part * keep[d, t] for part in memory))
-                output, memory = run_lstm(x[d, t], [x.shape[2]], memory, own, clips, forget_bias)
+            for t, inputs in enumerate(x[d].split(rows)):
+                if packing.not_reset is not None:
+                    now = LstmState(*(part * packing.not_reset[d, t] for part in now))
+                output, now = run_lstm(inputs, [rows], now, own, self._clips, self._forget_bias)
                 steps.append(output)  # (B, P)
-            directions.append(torch.stack(steps))
-            ends.append(memory)
-        end = TrainState(*(torch.stack(parts).detach() for parts in zip(*ends, strict=True)))
-        return torch.stack(directions), end  # (D, T, B, P)
+            directions.append(torch.cat(steps))
+            ends.append(now)
+        cell, hidden = (torch.stack(parts).detach() for parts in zip(*ends, strict=True))
+        return torch.stack(directions), LstmState(cell, hidden.to(state.hidden.dtype))
 
-    def no_recording(function: Any, device: torch.device, *, active: bool) -> Any:
+    def no_graph(function: Any, device: torch.device, *, active: bool) -> Any:
         return CudaGraphRunner(function, device, active=False)
 
-    window_model.run_window = run_window
-    trainer.CudaGraphRunner = no_recording
+    TrainEngine.run = run  # type: ignore[method-assign]
+    trainer.CudaGraphRunner = no_graph  # type: ignore[assignment,misc]
 
 
 def show_curves(options: argparse.Namespace) -> tuple[Any, str]:

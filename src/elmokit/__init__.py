@@ -16,6 +16,7 @@ _HOMES = {
     "load": "elmokit.encode.loading",
     "Elmo": "elmokit.encode.elmo",
     "ElmoEmbedding": "elmokit.encode.embedding",
+    "similarity": "elmokit.encode.similarity",
     "ScalarMix": "elmokit.model.scalar_mix",
     "WordVectors": "elmokit.word_vectors.table",
     "OnnxElmo": "elmokit.integrations.onnx",
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
     from elmokit.encode.embedding import ElmoEmbedding
     from elmokit.encode.loading import load
+    from elmokit.encode.similarity import similarity
     from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
     from elmokit.integrations.onnx import OnnxElmo
     from elmokit.model.scalar_mix import ScalarMix
@@ -95,4 +97,5 @@ __all__ = [
     "adapt",
     "load",
     "pretrain",
+    "similarity",
 ]

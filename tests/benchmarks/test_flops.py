@@ -11,7 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.training.presets import training_token
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, WordConfig, published_shape
 from elmokit.encode.speed import columns, count_flops
-from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
+from elmokit.engines import Clips, LstmState, LstmWeights
+from elmokit.engines.reference import run_lstm
 from elmokit.model.init import random_model
 from elmokit.text.inputs import InputBuilder
 

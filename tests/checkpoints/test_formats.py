@@ -318,7 +318,7 @@ def test_tf_softmax_gives_the_log_probabilities_of_the_original_software(model):
     for number, sentence in enumerate(model.sentences()):
         # Markers as ordinary neighbours, so that their own outputs can be seen as well.
         tokens, packing, _ = elmo.embed_tokens([sentence])
-        *_, top = elmo.bilm.layers(tokens, packing, elmo.bilm.zero_states(1))
+        *_, top = elmo.bilm(tokens, packing, elmo.bilm.zero_states(1))
         scores = top.vectors.reshape(-1, width) @ matrix.T + tables["softmax.bias"]
         logp = torch.log_softmax(scores, dim=1)
         logp = logp.reshape(len(sentence) + 2, -1, logp.shape[1])  # position, direction, word

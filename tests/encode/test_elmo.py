@@ -1,7 +1,5 @@
 """`Elmo.encode` as users call it."""
 
-from contextlib import nullcontext
-
 import h5py
 import numpy as np
 import pytest
@@ -229,14 +227,12 @@ def test_long_document_equals_the_plain_loop(elmo, monkeypatch):
 
     tokens = [f"w{i % 97}" for i in range(3000)]
     usual = elmo.encode([tokens], layers="all")[0]
-    monkeypatch.setattr(reference, "INPUT_PRODUCT_ROWS", 7)
+    monkeypatch.setattr(reference, "INPUT_ROWS", 7)
     np.testing.assert_allclose(elmo.encode([tokens], layers="all")[0], usual, atol=1e-6)
 
 
-def test_default_model_is_embedded_and_a_test_model_says_so():
-    is_test_model = DEFAULT_MODEL.startswith("test-")
-    with pytest.warns(UserWarning, match="test model") if is_test_model else nullcontext():
-        elmo = elmokit.load()
+def test_default_model_is_embedded():
+    elmo = elmokit.load()
     assert elmo.source == DEFAULT_MODEL
     assert elmo.encode("I ate an apple .").shape == (5, elmo.dim)
 
@@ -258,13 +254,13 @@ def test_an_interrupt_leaves_no_word_with_the_vector_of_another(monkeypatch):
     elmo = elmokit.load("test-tiny", cache_words=8)
     words = [f"w{n}" for n in range(8)]
     expected = elmo.encode([words])[0]
-    encode = elmo._first.cache._encode
+    encode = elmo._embedder.cache._encode
 
     def interrupted(missing):
         encode(missing)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(elmo._first.cache, "_encode", interrupted)
+    monkeypatch.setattr(elmo._embedder.cache, "_encode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         elmo.encode([["new", "words", *words[:2]]])
     monkeypatch.undo()

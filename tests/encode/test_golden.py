@@ -11,11 +11,10 @@ import torch
 import elmokit
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.encode.embedder import TokenEmbedder
-from elmokit.engines import reference
-from elmokit.engines.reference import LstmState
+from elmokit.engines import LstmState, reference
 from elmokit.model import lstm
 from elmokit.model.packing import Packing
-from elmokit.text import chars
+from elmokit.text import inputs
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 
@@ -144,14 +143,14 @@ def swap_highway_gate(tensor: torch.Tensor) -> torch.Tensor:
 
 def zero_padding(table: torch.Tensor) -> torch.Tensor:
     table = table.clone()
-    table[chars.BYTE_PADDING] = 0
+    table[inputs.BYTE_PADDING] = 0
     return table
 
 
 def swap_word_markers(table: torch.Tensor) -> torch.Tensor:
     table = table.clone()
-    table[[chars.BYTE_BEGIN_WORD, chars.BYTE_END_WORD]] = table[
-        [chars.BYTE_END_WORD, chars.BYTE_BEGIN_WORD]
+    table[[inputs.BYTE_BEGIN_WORD, inputs.BYTE_END_WORD]] = table[
+        [inputs.BYTE_END_WORD, inputs.BYTE_BEGIN_WORD]
     ]
     return table
 
@@ -171,20 +170,26 @@ def no_sentence_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use_instead_of_run_lstm(monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]) -> None:
-    monkeypatch.setattr(lstm, "run_lstm", run)
-    monkeypatch.setattr(lstm, "is_cpu_inference", lambda x: False)  # the reference engine alone
+    monkeypatch.setattr(reference, "run_lstm", run)
+    choose = lstm.choose_engine
+    monkeypatch.setattr(
+        lstm,
+        "choose_engine",
+        lambda *args, **options: replace(choose(*args, **options), engine="reference"),
+    )
 
 
 def clip_only_the_carried_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clip after the output's tanh: run without clips one step at a time, clip between."""
+    original = reference.run_lstm
 
-    def run(x, batch_sizes, state, weights, clips, forget_bias, turns):
-        outputs, ended, start = [], [], 0
+    def run(x, batch_sizes, state, weights, clips, forget_bias, refills):
+        outputs, ends, start = [], [], 0
         for size in batch_sizes:
-            if size < len(state.cells):
-                ended.append(LstmState(state.cells[size:], state.output[size:]))
-                state = LstmState(state.cells[:size], state.output[:size])
-            output, state = reference.run_lstm(
+            if size < len(state.cell):
+                ends.append(LstmState(state.cell[size:], state.hidden[size:]))
+                state = LstmState(state.cell[:size], state.hidden[:size])
+            output, state = original(
                 x[start : start + size],
                 [size],
                 state,
@@ -192,20 +197,20 @@ def clip_only_the_carried_cells(monkeypatch: pytest.MonkeyPatch) -> None:
                 reference.Clips(None, clips.projection),
                 forget_bias,
             )
-            state = LstmState(state.cells.clamp(-clips.cells, clips.cells), state.output)
+            state = LstmState(state.cell.clamp(-clips.cell, clips.cell), state.hidden)
             outputs.append(output)
             start += size
-        ended.append(state)
-        ended.reverse()
+        ends.append(state)
+        ends.reverse()
         return torch.cat(outputs), LstmState(
-            torch.cat([e.cells for e in ended]), torch.cat([e.output for e in ended])
+            torch.cat([end.cell for end in ends]), torch.cat([end.hidden for end in ends])
         )
 
     use_instead_of_run_lstm(monkeypatch, run)
 
 
 def residual_on_the_first_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = lstm.run_lstm, []
+    original, calls = reference.run_lstm, []
 
     def run(x, *arguments):
         output, state = original(x, *arguments)
@@ -217,7 +222,7 @@ def residual_on_the_first_layer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def carry_the_output_after_the_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = lstm.run_lstm, []
+    original, calls = reference.run_lstm, []
 
     def run(x, batch_sizes, *arguments):
         output, state = original(x, batch_sizes, *arguments)
@@ -230,7 +235,7 @@ def carry_the_output_after_the_residual(monkeypatch: pytest.MonkeyPatch) -> None
             ends.update({row: first + row for row in range(size)})
             first += size
         last = torch.tensor([ends[row] for row in sorted(ends)])
-        return output, LstmState(state.cells, state.output + x[last])
+        return output, LstmState(state.cell, state.hidden + x[last])
 
     use_instead_of_run_lstm(monkeypatch, run)
 

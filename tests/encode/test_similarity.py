@@ -5,25 +5,25 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from elmokit.encode.similarity import compare, cosine, nearest_uses, occurrences
+from elmokit.encode.similarity import compare, nearest_uses, occurrences, similarity
 from elmokit.errors import ConfigError, DataError
 
 QUERY = ["the", "bank", "of", "the", "river"]
 
 
 def test_similarity_cosine_of_known_vectors():
-    assert cosine([1, 0], [0, 2]) == 0
-    assert cosine([1, 1], [-3, -3]) == pytest.approx(-1)
-    assert cosine([1, 0], [1, 1]) == pytest.approx(np.sqrt(0.5))
+    assert similarity([1, 0], [0, 2]) == 0
+    assert similarity([1, 1], [-3, -3]) == pytest.approx(-1)
+    assert similarity([1, 0], [1, 1]) == pytest.approx(np.sqrt(0.5))
 
 
 def test_similarity_cosine_of_zeros_is_zero():
-    np.testing.assert_allclose(cosine([[0, 0], [1, 2]], [1, 2]), [0, 1])
+    np.testing.assert_allclose(similarity([[0, 0], [1, 2]], [1, 2]), [0, 1])
 
 
 def test_similarity_cosine_broadcasts_and_stays_in_range():
     vectors = np.random.default_rng(0).normal(size=(500, 7)).astype(np.float16)
-    table = cosine(vectors[:, None], vectors)
+    table = similarity(vectors[:, None], vectors)
     assert table.shape == (500, 500)
     assert np.abs(table).max() <= 1
     np.testing.assert_allclose(np.diag(table), 1)
@@ -37,13 +37,13 @@ def test_similarity_compare_equals_encode(elmo):
     other = ["a", "bank", "lent", "money"]
     result = compare(elmo, QUERY, other, (1, 1))
     one, two = elmo.encode([QUERY, other], layers="all")
-    expected = [float(cosine(one[i, 1], two[i, 1])) for i in range(3)]
+    expected = [float(similarity(one[i, 1], two[i, 1])) for i in range(3)]
     assert result.layers == pytest.approx(expected)
     mean = [array[1] for array in elmo.encode([QUERY, other])]
-    assert result.mean == pytest.approx(float(cosine(*mean)), abs=1e-6)
+    assert result.mean == pytest.approx(float(similarity(*mean)), abs=1e-6)
     pooled = compare(elmo, QUERY, other)
     means = elmo.encode([QUERY, other], layers=2, pool="mean")
-    assert pooled.layers[2] == pytest.approx(float(cosine(*means)), abs=1e-6)
+    assert pooled.layers[2] == pytest.approx(float(similarity(*means)), abs=1e-6)
 
 
 def test_similarity_nearest_uses_equals_brute_force(elmo):
@@ -52,7 +52,7 @@ def test_similarity_nearest_uses_equals_brute_force(elmo):
     corpus = [" ".join(random.choice(words, size=random.integers(0, 9))) for _ in range(120)]
     query = elmo.encode([QUERY])[0][1]
     every = [
-        (-float(cosine(vectors[place], query)), number, place)
+        (-float(similarity(vectors[place], query)), number, place)
         for number, vectors in enumerate(elmo.encode(corpus))
         for place in occurrences(corpus[number].split(), "bank")
     ]
@@ -76,7 +76,7 @@ def test_similarity_nearest_uses_of_another_word_and_layer(elmo):
     corpus = ["money in the bank", "no money"]
     found = nearest_uses(elmo, QUERY, 1, corpus, word="money", layers=2)
     query = elmo.encode([QUERY], layers=2)[0][1]
-    expected = [float(cosine(elmo.encode(corpus[0], layers=2)[0], query))]
+    expected = [float(similarity(elmo.encode(corpus[0], layers=2)[0], query))]
     assert [use.score for use in found if use.sentence == 0] == pytest.approx(expected)
 
 

@@ -9,13 +9,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.encode.word_cache import WordCache
+from elmokit.encode.embedder import WordCache
 
 WORDS = st.lists(st.sampled_from("abcdefghijkl"), min_size=1, max_size=12)
 
 
 def spelt(word: str) -> list[float]:
     return [float(ord(word)), -float(ord(word))]
+
+
+def kept(cache: WordCache) -> list[str]:
+    """The words kept so far, least recently used first."""
+    order = cache._used[: len(cache)].argsort(kind="stable")
+    return [cache._words[row] for row in order.tolist()]
 
 
 def encode(words) -> torch.Tensor:
@@ -29,32 +35,26 @@ def test_every_token_gets_its_own_vector(batches, capacity, given_words):
     fixed = sorted(given_words)
     if fixed:
         cache.fix(fixed, torch.tensor([[0.5 * value for value in spelt(w)] for w in fixed]))
-    named: dict[int, list[float]] = {}
     for number, tokens in enumerate(batches):
         want = [[(0.5 if t in fixed else 1.0) * value for value in spelt(t)] for t in tokens]
         if number % 2:
             assert cache.vectors(tokens).tolist() == want
         else:
-            names, vectors, places = cache.look_up(tokens)
-            assert vectors[places].tolist() == want
-            assert len(names) == len(set(tokens)) == len(set(names))
-            for name, vector in zip(names, vectors.tolist(), strict=True):
-                assert named.setdefault(name, vector) == vector
-        kept, stored = cache.kept()
-        assert len(kept) == len(set(kept)) == len(cache) <= capacity
-        assert stored.tolist() == [spelt(word) for word in kept]
+            vectors, indices = cache.look_up(tokens)
+            assert vectors[indices].tolist() == want
+            assert len(vectors) == len(set(tokens))
+        words = kept(cache)
+        assert len(words) == len(set(words)) == len(cache) <= capacity
+        assert [cache._table[cache._rows[w]].tolist() for w in words] == list(map(spelt, words))
         learnt = set(tokens) - set(fixed)
-        assert len(learnt & set(kept)) == min(len(learnt), capacity)
+        assert len(learnt & set(words)) == min(len(learnt), capacity)
 
 
 def test_words_unused_for_longest_make_room():
     cache = WordCache(encode, 3)
     for batch in ("ab", "c", "a", "d"):
         cache.vectors(list(batch))
-    assert cache.kept()[0] == ["c", "a", "d"]
-    other = WordCache(encode, 2)
-    assert other.keep(*cache.kept()) == 2
-    assert other.kept()[0] == ["a", "d"]
+    assert kept(cache) == ["c", "a", "d"]
 
 
 def test_failure_leaves_nothing_half_done():
@@ -70,9 +70,9 @@ def test_failure_leaves_nothing_half_done():
     assert cache.vectors(["c", "a"]).tolist() == [spelt("c"), spelt("a")]
 
 
-def test_pickled_cache_goes_on():
+def test_pickled_cache_keeps_its_words():
     cache = WordCache(encode, 2)
     cache.vectors(["a", "b"])
     again = pickle.loads(pickle.dumps(cache))
     assert again.vectors(["c", "a"]).tolist() == [spelt("c"), spelt("a")]
-    assert again.kept()[0] == ["a", "c"]
+    assert kept(again) == ["a", "c"]

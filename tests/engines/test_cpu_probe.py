@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from elmokit.engines import cpu_probe, packed_matmul
+import elmokit
+from elmokit.engines import cpu, cpu_probe
 from elmokit.engines.cpu_probe import LIMIT
 from elmokit.errors import ConfigError
 
@@ -29,7 +30,7 @@ def children(monkeypatch, tmp_path):
     monkeypatch.setenv(LIMIT, "")  # so that what a test sets is undone
     monkeypatch.delenv(LIMIT)
     monkeypatch.setattr(cpu_probe, "run_child", found.run)
-    monkeypatch.setattr(packed_matmul, "_packed_any", False)
+    monkeypatch.setattr(cpu, "_prepacked_any", False)
     cpu_probe.probe.cache_clear()
     cpu_probe._fingerprint.cache_clear()
     yield found
@@ -40,7 +41,7 @@ def children(monkeypatch, tmp_path):
 def test_real_child_gives_an_answer(monkeypatch, tmp_path):
     code, found = cpu_probe.run_child(None)
     assert set(found) <= {"bfloat16", "int8"}
-    assert code == 0 or code < 0  # it ended well, or was killed by its processor
+    assert code == 0 or code < 0  # it ended well, or was killed by its CPU
 
 
 def test_child_that_lives_needs_no_limit(children):
@@ -83,10 +84,22 @@ def test_answer_is_kept_between_processes(children, tmp_path):
     asked = len(children.asked)
     cpu_probe.probe.cache_clear()  # as in another process
     del cpu_probe.os.environ[LIMIT]
-    cpu_probe.prepare("float32")
+    cpu_probe.prepare("int8")
     assert cpu_probe.os.environ[LIMIT] == "AVX512_CORE_VNNI"
     assert cpu_probe.probe().precisions == ("float32", "int8")
     assert len(children.asked) == asked
+
+
+def test_float32_needs_no_answer_and_changes_no_environment(children, monkeypatch):
+    children.ends["AVX512_CORE_VNNI"] = 0, ["int8"]
+    cpu_probe.prepare("int8")  # the answer is known from here on
+    monkeypatch.delenv(LIMIT)
+    cpu_probe.probe.cache_clear()
+    monkeypatch.setattr(cpu_probe, "_read_answer", lambda: pytest.fail("it was read"))
+    before = dict(cpu_probe.os.environ)
+    elmokit.load("test-tiny").encode([["a", "word"]])
+    assert dict(cpu_probe.os.environ) == before
+    assert not cpu_probe.probe.cache_info().currsize
 
 
 @pytest.mark.parametrize(
@@ -115,8 +128,8 @@ def test_folder_that_cannot_be_written_to_does_no_harm(children, tmp_path, monke
 
 def test_limit_found_too_late_is_said(children, monkeypatch):
     children.ends["AVX512_CORE_BF16"] = 0, ["bfloat16", "int8"]
-    monkeypatch.setattr(packed_matmul, "_packed_any", True)
-    with pytest.raises(ConfigError, match="too late in this process; start it anew"):
+    monkeypatch.setattr(cpu, "_prepacked_any", True)
+    with pytest.raises(ConfigError, match="too late in this process; set the variable"):
         cpu_probe.prepare("int8")
 
 

@@ -1,12 +1,12 @@
-"""Packed products against products in float64."""
+"""Prepacked matmuls against matmuls in float64."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.engines import cpu_probe, packed_matmul
-from elmokit.engines.packed_matmul import pack
+from elmokit.engines import cpu, cpu_probe
+from elmokit.engines.cpu import prepack
 from elmokit.errors import ConfigError
 
 ERRORS = {"float32": 1e-6, "bfloat16": 1e-2, "int8": 2e-2}
@@ -21,7 +21,7 @@ def precision(request):
 
 @settings(max_examples=25)
 @given(data=st.data())
-def test_product_is_near_the_exact_one(precision, data):
+def test_matmul_is_near_the_exact_one(precision, data):
     n, k = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 70))
     rows, seed = data.draw(st.integers(1, 40)), data.draw(st.integers(0, 10_000))
     g = torch.Generator().manual_seed(seed)
@@ -31,42 +31,42 @@ def test_product_is_near_the_exact_one(precision, data):
     x = torch.randn(rows, k, generator=g) * 10 ** torch.empty(rows, 1).uniform_(-3, 3, generator=g)
     exact = x.double() @ matrix.double().t()
     scale = x.double().norm(dim=1)[:, None] * matrix.double().norm(dim=1)  # (rows, n)
-    product = pack(matrix, precision)
+    matmul = prepack(matrix, precision)
     with torch.no_grad():
-        assert ((product(x) - exact).abs() / scale).max() < ERRORS[precision]
+        assert ((matmul(x) - exact).abs() / scale).max() < ERRORS[precision]
         other = torch.randn(rows, n, generator=g) * scale.float()
-        found = product.linear_add(other, x, out=torch.empty(rows, n))
+        found = matmul.linear_add(other, x, out=torch.empty(rows, n))
         assert ((found - exact - other).abs() / scale).max() < 5 * ERRORS[precision]
         bias = torch.randn(n, generator=g)
-        found = product.linear_add(bias, x, out=torch.empty(rows, n))
+        found = matmul.linear_add(bias, x, out=torch.empty(rows, n))
         assert ((found - exact - bias).abs() / (scale + 10)).max() < 5 * ERRORS[precision]
 
 
 def test_rows_do_not_see_each_other(precision):
     g = torch.Generator().manual_seed(0)
-    product = pack(torch.randn(96, 48, generator=g), precision)
+    matmul = prepack(torch.randn(96, 48, generator=g), precision)
     x = torch.randn(64, 48, generator=g) * torch.arange(64)[:, None]
     with torch.no_grad():
-        together = product(x)
+        together = matmul(x)
         for rows in (1, 2, 7, 33):
-            torch.testing.assert_close(product(x[:rows]), together[:rows], rtol=1e-6, atol=1e-5)
+            torch.testing.assert_close(matmul(x[:rows]), together[:rows], rtol=1e-6, atol=1e-5)
 
 
 def test_rows_of_zeros_give_zeros(precision):
-    product = pack(torch.randn(8, 6), precision)
+    matmul = prepack(torch.randn(8, 6), precision)
     with torch.no_grad():
-        assert not product(torch.zeros(3, 6)).any()
-        assert not pack(torch.zeros(8, 6), precision)(torch.randn(3, 6)).any()
+        assert not matmul(torch.zeros(3, 6)).any()
+        assert not prepack(torch.zeros(8, 6), precision)(torch.randn(3, 6)).any()
 
 
 def test_without_onednn_float32_is_left(monkeypatch):
-    monkeypatch.setattr(packed_matmul, "has_onednn", lambda: False)
+    monkeypatch.setattr(cpu, "has_onednn", lambda: False)
     matrix, x = torch.randn(5, 4), torch.randn(3, 4)
-    product = pack(matrix, "float32")
-    torch.testing.assert_close(product(x), x @ matrix.t())
+    matmul = prepack(matrix, "float32")
+    torch.testing.assert_close(matmul(x), x @ matrix.t())
     bias = torch.randn(5)
     want = x @ matrix.t() + bias
-    torch.testing.assert_close(product.linear_add(bias, x, out=torch.empty(3, 5)), want)
+    torch.testing.assert_close(matmul.linear_add(bias, x, out=torch.empty(3, 5)), want)
     for precision in ("bfloat16", "int8"):
         with pytest.raises(ConfigError, match="without oneDNN"):
-            pack(matrix, precision)
+            prepack(matrix, precision)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence
 
-from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
+from elmokit.engines import Clips, LstmState, LstmWeights
+from elmokit.engines.reference import run_lstm
 
 
 def random_case(seed, rows, steps, width, cells, projection, dtype=torch.float64):
@@ -38,14 +39,14 @@ def numpy_lstm(x, sizes, state, weights, clips, forget_bias):
     w_in, w_state, bias, projection = (None if w is None else w.numpy() for w in weights)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     outputs = np.zeros((len(x), w_state.shape[1]))
-    cells, last = state.cells.numpy().copy(), state.output.numpy().copy()
+    cells, last = state.cell.numpy().copy(), state.hidden.numpy().copy()
     for row in range(sizes[0]):
         for step in range(sum(size > row for size in sizes)):
             z = x[starts[step] + row] @ w_in.T + last[row] @ w_state.T + bias
             i, f, g, o = np.split(z, 4)
             c = sigmoid(f + forget_bias) * cells[row] + sigmoid(i) * np.tanh(g)
-            if clips.cells is not None:
-                c = np.clip(c, -clips.cells, clips.cells)
+            if clips.cell is not None:
+                c = np.clip(c, -clips.cell, clips.cell)
             h = sigmoid(o) * np.tanh(c)
             if projection is not None:
                 h = projection @ h
@@ -78,8 +79,8 @@ def test_engine_follows_the_equations(
     output, end = run_lstm(x, sizes, state, weights, clips, forget_bias)
     want, want_cells, want_output = numpy_lstm(x, sizes, state, weights, clips, forget_bias)
     np.testing.assert_allclose(output.numpy(), want, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(end.cells.numpy(), want_cells, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(end.output.numpy(), want_output, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(end.cell.numpy(), want_cells, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(end.hidden.numpy(), want_output, rtol=1e-10, atol=1e-12)
 
 
 def test_engine_without_clips_equals_torch_lstm():
@@ -93,11 +94,11 @@ def test_engine_without_clips_equals_torch_lstm():
         lstm.bias_hh_l0.zero_()
         lstm.bias_hh_l0[5:10] = 1.0
         packed = PackedSequence(x, torch.tensor(sizes))
-        want, (h, c) = lstm(packed, (state.output[None], state.cells[None]))
+        want, (h, c) = lstm(packed, (state.hidden[None], state.cell[None]))
     output, end = run_lstm(x, sizes, state, weights, Clips(None, None), 1.0)
     torch.testing.assert_close(output, want.data)
-    torch.testing.assert_close(end.cells, c[0])
-    torch.testing.assert_close(end.output, h[0])
+    torch.testing.assert_close(end.cell, c[0])
+    torch.testing.assert_close(end.hidden, h[0])
 
 
 @pytest.mark.parametrize("clips", [Clips(None, None), Clips(0.5, 0.4)])
@@ -107,6 +108,6 @@ def test_engine_gradients_against_finite_differences(clips):
 
     def run(x, cells, output, *parts):
         out, end = run_lstm(x, sizes, LstmState(cells, output), LstmWeights(*parts), clips, 1.0)
-        return out, end.cells, end.output
+        return out, end.cell, end.hidden
 
     assert torch.autograd.gradcheck(run, leaves)

@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from elmokit.engines.threads import run_in_parallel, split_threads
+from elmokit.engines import run_in_parallel, split_threads
 
 
 @pytest.mark.parametrize(("count", "share"), [(1, 1), (2, 1), (5, 2), (8, 4)])
@@ -50,7 +50,7 @@ def test_one_task_runs_in_the_caller(threads):
     assert torch.get_num_threads() == 4
 
 
-def test_lanes_hold_for_a_whole_block(threads):
+def test_split_threads_holds_for_a_whole_block(threads):
     threads(4)
     with split_threads():
         assert torch.get_num_threads() == 2

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from train_cases import Case
 
-from elmokit.engines.train import TrainState
+from elmokit.engines import LstmState
 
 shapes = st.fixed_dictionaries(
     {
@@ -22,14 +22,14 @@ shapes = st.fixed_dictionaries(
         "projection_clip": st.sampled_from([None, 0.07, 0.2, 3.0]),
         "forget_bias": st.sampled_from([0.0, 1.0, 0.37]),
         "seed": st.integers(0, 99),
-        "blanks": st.booleans(),
+        "resets": st.booleans(),
     }
 )
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["together", "side by side"])
+@pytest.fixture(scope="module", params=[1, 2], ids=["together", "in parallel"])
 def one_and_two_threads(request):
-    """With more than one thread the directions run side by side."""
+    """With more than one thread the directions run in parallel."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield
@@ -57,7 +57,7 @@ def test_outputs_state_and_gradients_are_the_references(shape):
 def test_gradients_are_slopes_where_clips_bite():
     case = Case(
         directions=2, steps=4, rows=2, width=3, hidden=4, cell_clip=0.4, projection_clip=0.3,
-        forget_bias=1.0, seed=1, blanks=True,
+        forget_bias=1.0, seed=1, resets=True,
     )  # fmt: skip
 
     def value(leaves: list[Tensor]) -> Tensor:
@@ -99,10 +99,10 @@ def test_carried_state_equals_one_long_window(shape, cut):
     case = Case(**{**shape, "steps": 5})
     leaves = case.leaves()
     whole, end = case.window(leaves)
-    x, keep = leaves[0].detach(), case.keep
-    case.keep = None if keep is None else keep[:, :cut]
+    x, not_reset = leaves[0].detach(), case.not_reset
+    case.not_reset = None if not_reset is None else not_reset[:, :cut]
     first, middle = case.window([x[:, :cut], *leaves[1:]])
-    case.keep = None if keep is None else keep[:, cut:]
+    case.not_reset = None if not_reset is None else not_reset[:, cut:]
     case.state = middle
     second, last = case.window([x[:, cut:], *leaves[1:]])
     torch.testing.assert_close(torch.cat([first, second], dim=1), whole, rtol=1e-10, atol=1e-12)
@@ -115,11 +115,11 @@ def test_gradients_stop_at_the_windows_edge():
         directions=1, steps=3, rows=2, width=3, hidden=4, cell_clip=None, projection_clip=None,
         forget_bias=1.0, seed=4,
     )  # fmt: skip
-    case.state = TrainState(*(t.requires_grad_() for t in case.state))
+    case.state = LstmState(*(t.requires_grad_() for t in case.state))
     output, _ = case.window(case.leaves())
     output.sum().backward()
-    assert case.state.cells.grad is None
-    assert case.state.output.grad is None
+    assert case.state.cell.grad is None
+    assert case.state.hidden.grad is None
 
 
 def test_inputs_are_left_as_they_are():
@@ -154,25 +154,25 @@ def test_float32_is_near_float64():
 
 @pytest.mark.skipif(
     os.environ.get("ONEDNN_MAX_CPU_ISA") != "AVX512_CORE_BF16",
-    reason="bfloat16 products are only safe on every CPU with ONEDNN_MAX_CPU_ISA set",
+    reason="bfloat16 matmuls are only safe on every CPU with ONEDNN_MAX_CPU_ISA set",
 )
 @pytest.mark.parametrize("hidden", [None, 16])
-@pytest.mark.parametrize("blanks", [False, True])
-def test_bfloat16_is_near_float64(hidden, blanks):
+@pytest.mark.parametrize("resets", [False, True])
+def test_bfloat16_is_near_float64(hidden, resets):
     shape = {
-        "blanks": blanks,
+        "resets": resets,
         "directions": 2, "steps": 6, "rows": 3, "width": 8, "hidden": hidden, "cell_clip": 3.0,
         "projection_clip": 0.3, "forget_bias": 1.0, "seed": 2,
     }  # fmt: skip
     exact, half = Case(**shape), Case(**shape, dtype=torch.bfloat16)
-    half.state = TrainState(half.state.cells.float(), half.state.output)
+    half.state = LstmState(half.state.cell.float(), half.state.hidden)
     results = []
     for case in (exact, half):
         leaves = [0.5 * leaf.detach() for leaf in case.leaves()]
         leaves = [leaf.requires_grad_() for leaf in leaves]
         output, end = case.window(leaves)
         assert output.dtype == case.dtype
-        assert end.cells.dtype == case.state.cells.dtype
+        assert end.cell.dtype == case.state.cell.dtype
         (output * case.d_output).sum().backward()
         results.append([output.detach().double(), *(t.grad.double() for t in leaves)])
     for a, b in zip(*results, strict=True):

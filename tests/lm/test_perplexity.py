@@ -78,7 +78,7 @@ def test_perplexity_of_one_carried_row_is_that_of_the_endless_text(standard):
             for word, target in pairwise(marked):
                 x = standard.embed_tokens([[word]])[0][1:2]
                 packing = Packing([1], x.device)
-                layers = list(standard.bilm.lstm.layers(x, packing, states))
+                layers = list(standard.bilm.lstm(x, packing, states))
                 states = [layer.state for layer in layers]
                 top = layers[-1].vectors
                 half = top[:, :width] if direction == "forward" else top[:, width:]

@@ -45,7 +45,7 @@ def test_score_equals_plain_softmax(variant):
     elmo = elmokit.load(CHECKPOINTS / variant)
     tokens = ["the", "big", "dog", "sat", "."]
     vectors, packing, _ = elmo.embed_tokens([tokens])
-    *_, top = elmo.bilm.layers(vectors, packing, elmo.bilm.zero_states(1))
+    *_, top = elmo.bilm(vectors, packing, elmo.bilm.zero_states(1))
     width = elmo.config.lstm.width
     weights = {name: tensor.double().numpy() for name, tensor in elmo.checkpoint().weights.items()}
     matrix = weights.get("softmax.weight", weights.get("encoder.words.embedding"))

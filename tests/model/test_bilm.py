@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from elmokit import ConfigError, ScalarMix
 from elmokit.config import CharacterConfig, published_shape
+from elmokit.engines import LstmState
 from elmokit.model.bilm import tensor_shapes
 from elmokit.model.char_cnn import CharacterCnn
 from elmokit.model.packing import Packing
@@ -36,15 +37,16 @@ def test_packing_reads_both_ways_and_comes_back(lengths):
     sentence = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     assert packing.batch_sizes == sorted(packing.batch_sizes, reverse=True)
     assert sum(packing.batch_sizes) == total
-    for direction, sign in (("forward", 1), ("backward", -1)):
-        packed = packing.pack(flat, direction)
-        torch.testing.assert_close(packing.unpack(packed, direction), flat)
-        owner = packing.pack(sentence, direction)
+    directions = ("forward", "backward")
+    packed = packing.pack(flat, directions)  # (D, N)
+    for half in packing.unpack(packed, directions):
+        torch.testing.assert_close(half, flat)
+    for own, owner, sign in zip(packed, packing.pack(sentence, directions), (1, -1), strict=True):
         for i in range(len(lengths)):  # each sentence is read in its direction, without gaps
-            steps = packed[owner == i]
-            assert (steps.diff() == sign).all()
-    rows = torch.arange(len(lengths))
-    torch.testing.assert_close(packing.restore(packing.sort(rows)), rows)
+            assert (own[owner == i].diff() == sign).all()
+    rows = LstmState(*torch.rand(2, 2, len(lengths), 1))
+    for part, again in zip(rows, packing.restore(packing.sort(rows)), strict=True):
+        torch.testing.assert_close(again, part)
 
 
 @given(st.integers(2, 20), st.integers(0, 2**31))

@@ -28,7 +28,7 @@ from benchmarks.models.senses import (
 from benchmarks.models.speed import compare, published_small
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
-from elmokit.encode.similarity import cosine
+from elmokit.encode.similarity import similarity
 from elmokit.training.settings import settings_for
 
 ROOT = Path(__file__).parents[2]
@@ -55,12 +55,13 @@ def test_sense_margins_are_differences_of_cosines(tiny):
         for sentence in (item.anchor, item.same, item.other)
     )
     expected = [
-        float(cosine(a, b) - cosine(a, c)) for a, b, c in zip(anchor, same, other, strict=True)
+        float(similarity(a, b) - similarity(a, c))
+        for a, b, c in zip(anchor, same, other, strict=True)
     ]
     np.testing.assert_allclose(margins[:-1], expected, atol=1e-6)
     means = [vectors.mean(axis=0) for vectors in (anchor, same, other)]
     assert margins[-1] == pytest.approx(
-        float(cosine(means[0], means[1]) - cosine(means[0], means[2])), abs=1e-6
+        float(similarity(means[0], means[1]) - similarity(means[0], means[2])), abs=1e-6
     )
     turned = SenseItem(item.word, item.anchor, item.other, item.same)
     np.testing.assert_allclose(sense_margins(tiny, [turned])[0], -margins, atol=1e-6)

@@ -120,7 +120,6 @@ def test_workers_share_the_cores(monkeypatch):
     ("options", "problem"),
     [
         (("-o", "out", *WITH_RAY, "--state", "carry"), "--state carry"),
-        (("-o", "out", *WITH_RAY, "--word-cache", "words"), "--word-cache"),
         (("-o", "out", *WITH_RAY, "--device", "cuda:1"), "--device cuda:1"),
         (("-o", "out.h5", *WITH_RAY), "a folder of Parquet files"),
         (("-o", "out.h5", "--workers", "2"), "--workers goes with --engine ray"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from services import GOLDEN, client_of
 
 import elmokit
-from elmokit.encode.similarity import compare, cosine, nearest_uses
+from elmokit.encode.similarity import compare, nearest_uses, similarity
 from elmokit.lm.substitutes import guesses, substitutes
 from elmokit.server.formats import ARROW, JSON, NPY
 from elmokit.server.registry import ModelRegistry
@@ -153,7 +153,7 @@ def test_layers_compares_all_tokens(client, model):
     found = post(client, "/v1/layers", sentence="the cat sat", other="a mat")
     a, b = (model.encode(text, layers="all") for text in ("the cat sat", "a mat"))
     expected = [
-        [[cosine(a[layer, i], b[layer, j]) for j in range(2)] for i in range(3)]
+        [[similarity(a[layer, i], b[layer, j]) for j in range(2)] for i in range(3)]
         for layer in range(3)
     ]
     np.testing.assert_allclose(found["layers"], expected, rtol=1e-5, atol=1e-6)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from elmokit.config import CharacterConfig, TextConfig
 from elmokit.errors import CheckpointError
-from elmokit.text.chars import ByteAlphabet, UnicodeAlphabet
+from elmokit.text.inputs import ByteAlphabet, UnicodeAlphabet
 
 FILTERS = ((1, 4), (3, 4))
 TEXT = TextConfig()

@@ -7,7 +7,7 @@ import torch
 from small_runs import SMALL, changed, make_corpus
 from train_cases import Case
 
-from elmokit.engines.train import TrainState
+from elmokit.engines import LstmState
 from elmokit.training.checkpoint import latest_snapshot
 from elmokit.training.pretrain import pretrain
 
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 @pytest.mark.parametrize("hidden", [None, 24])
-@pytest.mark.parametrize("blanks", [False, True])
+@pytest.mark.parametrize("resets", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_engine_on_a_gpu_is_near_float64_on_a_cpu(hidden, blanks, dtype):
+def test_the_engine_on_a_gpu_is_near_float64_on_a_cpu(hidden, resets, dtype):
     shape = {
-        "blanks": blanks,
+        "resets": resets,
         "directions": 2, "steps": 7, "rows": 5, "width": 16, "hidden": hidden, "cell_clip": 0.6,
         "projection_clip": 0.3, "forget_bias": 1.0, "seed": 2,
     }  # fmt: skip
@@ -27,11 +27,11 @@ def test_the_engine_on_a_gpu_is_near_float64_on_a_cpu(hidden, blanks, dtype):
     results = []
     for device, kind in (("cpu", torch.float64), ("cuda", dtype)):
         case = Case(**shape)
-        case.state = TrainState(
-            exact.state.cells.to(device, torch.float64 if device == "cpu" else torch.float32),
-            exact.state.output.to(device, kind),
+        case.state = LstmState(
+            exact.state.cell.to(device, torch.float64 if device == "cpu" else torch.float32),
+            exact.state.hidden.to(device, kind),
         )
-        case.keep = None if exact.keep is None else exact.keep.to(device, kind)
+        case.not_reset = None if exact.not_reset is None else exact.not_reset.to(device, kind)
         given = [0.5 * t for t in (exact.x, *exact.weights) if t is not None]
         leaves = [t.to(device, kind).requires_grad_() for t in given]
         output, _ = case.window(leaves)
@@ -133,7 +133,7 @@ def test_the_fused_loss_is_the_plain_one():
 
 
 def test_rows_are_taken_and_their_gradients_summed_in_one_order():
-    from elmokit.engines.take_rows import take_rows
+    from elmokit.engines.train import take_rows
 
     random = torch.Generator().manual_seed(2)
     table = torch.randn(50, 70, generator=random)

@@ -13,8 +13,10 @@ from torch import nn
 from elmokit.config import LstmConfig
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.engines import Clips
-from elmokit.engines.train import run_window
+from elmokit.engines.batched import stack_weights
+from elmokit.engines.train import TrainEngine
 from elmokit.model.init import random_model
+from elmokit.model.packing import Windows
 from elmokit.training.data import LmBatch, SentenceStreams
 from elmokit.training.losses import UsedRows
 from elmokit.training.optim import (
@@ -26,7 +28,6 @@ from elmokit.training.optim import (
 )
 from elmokit.training.settings import OptimizerConfig, model_config
 from elmokit.training.trainer import PretrainTrainer
-from elmokit.training.window_model import _weights, run_windows, zero_states
 
 FULL_MODEL = {
     "words": WORD_INPUT,
@@ -185,8 +186,8 @@ def test_losses_of_two_windows_equal_plain_numpy(corpus: TokenCorpus, tmp_path: 
     assert 0.02 < (top == 0.1).mean() < 0.98, "the projection's clip shall bite sometimes"
     assert 0.02 < (np.abs(plain.cells) == 0.2).mean() < 0.98, "and the cells' clip"
     for number, state in enumerate(trainer._states):
-        np.testing.assert_allclose(state.cells.numpy(), plain.cells[:, number], atol=1e-5)
-        np.testing.assert_allclose(state.output.numpy(), plain.outputs[:, number], atol=1e-5)
+        np.testing.assert_allclose(state.cell.numpy(), plain.cells[:, number], atol=1e-5)
+        np.testing.assert_allclose(state.hidden.numpy(), plain.outputs[:, number], atol=1e-5)
 
 
 # Gradients against slopes
@@ -202,15 +203,8 @@ LOSSES = {
 
 
 def total_loss(trainer: PretrainTrainer, batch: LmBatch) -> tuple[torch.Tensor, list[UsedRows]]:
-    states = zero_states(trainer._bilm, trainer._config.data.rows)
-    top, states = run_windows(
-        trainer._bilm,
-        batch,
-        states,
-        carry=trainer._config.data.carry,
-        dropout=0.0,
-        dtype=torch.float64,
-    )
+    states = trainer._bilm.zero_states(trainer._config.data.rows)
+    top, states = trainer._forward(batch, states, 0.0, torch.float64)
     sums, rows = trainer._loss(top, batch)
     return sums.mean() / top.shape[1], rows
 
@@ -454,16 +448,18 @@ def test_dropout_falls_where_the_original_puts_it(corpus, tmp_path):
     """On every layer's input, of which the residual carries the dropped one, and on the top."""
     trainer = make_trainer(changed(SMALL, model={"lstm": FULL_MODEL["lstm"]}), corpus, tmp_path)
     bilm, batch, share = trainer._bilm, next(trainer._prefetched()), 0.4
-    states = zero_states(bilm, 4)
+    states = bilm.zero_states(4)
     torch.manual_seed(5)
-    found, _ = run_windows(bilm, batch, states, carry=True, dropout=share, dtype=torch.float32)
+    found, _ = trainer._forward(batch, states, share, torch.float32)
     torch.manual_seed(5)
     x = torch.cat([bilm.encoder(group) for group in batch.inputs])[batch.word_indices]
+    windows = Windows(batch.word_indices, None)
     for number, state in enumerate(states):
         x = torch.dropout(x, share, True)
-        weights = _weights(bilm, number, torch.float32)
-        output, _ = run_window(x, state, weights, Clips(0.2, 0.1), 1.0)
-        x = output + x if number else output
+        layers = [bilm.lstm._layer(name, number).weights() for name in bilm.lstm.directions]
+        engine = TrainEngine(stack_weights(layers, torch.float32), Clips(0.2, 0.1), 1.0)
+        output, _ = engine.run(x.flatten(1, 2), windows, state)
+        x = output.view(x.shape) + x if number else output.view(x.shape)
     x = torch.dropout(x, share, True)
     torch.testing.assert_close(found, x.reshape(found.shape))
     assert 0.3 < float((found == 0).float().mean()) < 0.5

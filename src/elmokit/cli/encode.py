@@ -26,7 +26,6 @@ from elmokit.cli.options import (
     parse_layers,
 )
 from elmokit.errors import ConfigError
-from elmokit.files import final_path
 
 if TYPE_CHECKING:
     from elmokit.encode.writers import Counts
@@ -35,7 +34,7 @@ EXAMPLES = (
     "elmokit encode corpus.txt -o vectors.h5 --model elmo_weights.hdf5 --layers all",
     "elmokit encode corpus.txt.gz -o sentences.npy --pool mean",
     "elmokit encode rows.parquet -o vectors.parquet --field body --dtype float16",
-    "elmokit encode corpus.txt -o vectors.h5 --precision int8 --word-cache words.safetensors",
+    "elmokit encode corpus.txt -o vectors.h5 --precision int8",
     "zcat tokenised.gz | elmokit encode - -o vectors.safetensors --tokens",
     "elmokit encode part1.txt.gz part2.txt.gz -o vectors --pool mean --engine ray --workers 8",
 )
@@ -62,7 +61,6 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     batch_tokens: Annotated[int | None, AtLeastOne] = None,
     device: Device = "cpu",
     precision: Literal["float32", "bfloat16", "int8"] = "float32",
-    word_cache: Path | None = None,
     engine: Literal["plain", "ray"] = "plain",
     workers: Annotated[int | None, AtLeastOne] = None,
     ray_address: RayAddress = None,
@@ -88,8 +86,6 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         batch_tokens: The most tokens run together; 4096 on a CPU, 32768 on a GPU.
         precision: The type of the matmuls on a CPU. bfloat16 and int8 are faster
             where the CPU runs them, and less exact.
-        word_cache: A file that keeps the token vectors of words from run to run. Made if it is
-            not there; each model and precision has its own.
         engine: plain: this process. ray: workers on this machine or a cluster; INPUT is cut into
             pieces, each becomes a Parquet file, and a call that was stopped goes on when it is
             repeated.
@@ -104,7 +100,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     if tokens and sentences:
         raise UsageError("--sentences splits running text, and with --tokens there is none.")
     if engine == "ray":
-        _check_for_ray(output, state, device, word_cache)
+        _check_for_ray(output, state, device)
         _encode_with_ray(
             sources,
             output,
@@ -136,10 +132,6 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     (source,) = sources
     if output.exists() and os.path.exists(source) and output.samefile(source):
         raise ConfigError(f"{output}: input and output are the same file")
-    # Here a place that cannot be written to is named, before the model takes its time.
-    kept = None if word_cache is None else final_path(word_cache)
-    if kept in [Path(os.path.realpath(path)) for path in (output, source)]:
-        raise ConfigError(f"--word-cache {word_cache}: this is the input or the output")
     choice = parse_layers(layers)
     # Both look at their paths at once, before the model takes its time.
     texts: Iterable[str | list[str]] = read_texts(source, field=field)
@@ -149,8 +141,6 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     if sentences:
         texts = split_texts(texts)
     elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device, precision=precision)
-    if word_cache is not None and word_cache.exists():
-        elmo.load_words(word_cache)
     start = time.perf_counter()
     with writer:
         counts = write_vectors(
@@ -163,17 +153,13 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
             state=state,
             batch_tokens=batch_tokens,
         )
-    if word_cache is not None:
-        elmo.save_words(word_cache)
     _report(counts, time.perf_counter() - start, output)
 
 
-def _check_for_ray(output: Path, state: str, device: str, word_cache: Path | None) -> None:
+def _check_for_ray(output: Path, state: str, device: str) -> None:
     """Refuse options that have no meaning in workers that know nothing of each other."""
     if state == "carry":
         raise UsageError("--state carry goes from line to line, and --engine ray cuts them apart.")
-    if word_cache is not None:
-        raise UsageError("--word-cache belongs to one process; leave it out with --engine ray.")
     if device.startswith("cuda:"):
         raise UsageError(f"--device {device}: Ray picks the GPU; give cpu or cuda.")
     if output.suffix.lower() in FILE_ENDINGS:

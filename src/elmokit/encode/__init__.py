@@ -1,9 +1,9 @@
 """Encoding: model → vectors → files.
 
-loading finds and loads a model, elmo holds the `Elmo` class; layers, pooling and states are its
-arguments made real; word_cache stands in front of the character CNN; embedding is a layer for your
-own PyTorch model; similarity compares; writers put vectors into files, and encoding a whole
-stream of texts.
+loading finds and loads a model, elmo holds the `Elmo` class; embedder makes token vectors, each
+distinct word once, and initial states; layers reduces layers and tokens to what was asked for;
+embedding is a layer for your own PyTorch model; similarity compares; writers put vectors into
+files, and encoding a whole stream of texts.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _HOMES = {
     "Comparison": "elmokit.encode.similarity",
     "Use": "elmokit.encode.similarity",
     "compare": "elmokit.encode.similarity",
-    "cosine": "elmokit.encode.similarity",
     "nearest_uses": "elmokit.encode.similarity",
+    "similarity": "elmokit.encode.similarity",
 }
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
     from elmokit.encode.embedding import ElmoEmbedding, Embedded
     from elmokit.encode.loading import load
-    from elmokit.encode.similarity import Comparison, Use, compare, cosine, nearest_uses
+    from elmokit.encode.similarity import Comparison, Use, compare, nearest_uses, similarity
     from elmokit.encode.writers import VectorWriter, open_writer, write_vectors
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
@@ -44,9 +44,9 @@ __all__ = [
     "Use",
     "VectorWriter",
     "compare",
-    "cosine",
     "load",
     "nearest_uses",
     "open_writer",
+    "similarity",
     "write_vectors",
 ]

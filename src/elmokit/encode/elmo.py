@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.checkpoints import bilm_hdf5, native
@@ -15,32 +19,35 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.export import Format, export_model
 from elmokit.checkpoints.native import Storage
 from elmokit.config import ModelConfig
-from elmokit.encode.batch_run import BatchRun
-from elmokit.encode.embedder import TokenEmbedder
-from elmokit.encode.layers import Layers, choose_layers
-from elmokit.encode.pooling import Pool, check_pool
-from elmokit.encode.states import STATES, CarriedState, InitialStates, State
-from elmokit.engines.device import check_device, no_gradients
+from elmokit.encode.embedder import (
+    STATES,
+    WARM_UP,
+    CarriedState,
+    InitialStates,
+    State,
+    TokenEmbedder,
+)
+from elmokit.encode.layers import LayerChoice, Layers, Pool, check_pool, choose_layers, pool_tokens
+from elmokit.encode.similarity import similarity
+from elmokit.engines import LstmState, Precision, check_device, no_gradients, split_threads
 from elmokit.errors import CheckpointError, ConfigError, DataError
-from elmokit.lm import scoring
-from elmokit.lm.generation import generate
-from elmokit.lm.substitutes import Substitute, substitutes
-from elmokit.model.bilm import Precision, build
-from elmokit.model.lstm import LayerState
-from elmokit.model.packing import Packing
+from elmokit.model.bilm import build
+from elmokit.model.lstm import LayerOutput
+from elmokit.model.packing import Packing, inside
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.batching import WINDOW_BATCHES, run_in_batches
+from elmokit.text.inputs import Alphabet
 from elmokit.text.tokens import get_tokenizer, is_tokens
+
+if TYPE_CHECKING:
+    from elmokit.lm.scoring import Score
+    from elmokit.lm.substitutes import Substitute
 
 Sentence = str | Sequence[str]
 """A sentence as text, which is tokenised, or as its tokens."""
 
-BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32_768
-"""Tokens run together when the caller does not say."""
-GPU_WINDOW_TOKENS = 524_288
-"""About so many tokens are read ahead on a GPU; their vectors are held until all have come."""
-WARM_UP: Sequence[list[str]] = ([],) * 16
-"""Empty sentences read in a row before ``state="warm"`` starts; by then the state has settled."""
+Output = Literal["numpy", "torch"]
+Vectors = NDArray[np.float32]
 
 
 class Elmo:
@@ -78,29 +85,22 @@ class Elmo:
                 f"{softmax.words}: they belong to different models"
             )
         self.config: ModelConfig = config
+        self.dim: int = config.dim
+        """Width of a vector, 2P."""
+        self.layers: int = config.layers
+        """Number of layers, L + 1: token vectors and every LSTM layer."""
         self.vocabulary = vocabulary
         self._checkpoint = checkpoint
         self.bilm = build(config, checkpoint.weights, checkpoint.source).to(device)
         self.bilm.set_precision(precision)
-        self._first = TokenEmbedder(self.bilm, checkpoint, self._inputs, cache_words)
-        self._warm_up_tokens = list(WARM_UP)
-        self._starts = InitialStates(self.bilm, self._first.markers, self._after_warm_up)
+        self._embedder = TokenEmbedder(self.bilm, self._inputs, cache_words)
+        self._initial = InitialStates(self.bilm, self._embedder)
 
     def __repr__(self) -> str:
         return (
             f"Elmo({self._checkpoint.source!r}, {self._checkpoint.kind}, dim={self.dim}, "
             f"layers={self.layers}, tokenizer={self.config.text.tokenizer!r})"
         )
-
-    @property
-    def dim(self) -> int:
-        """Width of a vector, 2P."""
-        return self.config.dim
-
-    @property
-    def layers(self) -> int:
-        """Number of layers, L + 1: token vectors and every LSTM layer."""
-        return self.config.layers
 
     @property
     def kind(self) -> str:
@@ -118,6 +118,16 @@ class Elmo:
         return self._checkpoint.card
 
     @property
+    def alphabet(self) -> Alphabet | None:
+        """How words become character ids; None for a model that reads whole words."""
+        return self._inputs.alphabet
+
+    @property
+    def symbols(self) -> tuple[str, ...] | None:
+        """The dictionary of a Unicode alphabet; a symbol's position is its id."""
+        return self._checkpoint.symbols
+
+    @property
     def mixes(self) -> list[ScalarMix]:
         """The mixes stored with a fine-tuned model; ``layers="mix"`` is the first."""
         return [mix for mix in self.bilm.mixes if isinstance(mix, ScalarMix)]
@@ -130,25 +140,73 @@ class Elmo:
     @property
     def token_vectors(self) -> tuple[list[str], Tensor]:
         """Words whose token vectors `use_token_vectors` has set, none by default; (n, P)."""
-        return self._first.cache.fixed
+        return self._embedder.cache.fixed
 
     def to(self, device: str | torch.device) -> Elmo:
-        """Move the model; caches and carried state start anew."""
+        """Move the model; caches and carried state start again."""
         self.bilm.to(check_device(device, self.bilm.precision))
         self.forget()
         return self
 
     def forget(self) -> None:
         """Drop everything computed from the weights: call it after they were changed or moved."""
-        self._first.forget()
-        self.bilm.forget_packed()
-        self._starts.forget()
+        self._embedder.forget()
+        self.bilm.forget_prepared()
+        self._initial.forget()
 
     def tokenize(self, text: str) -> list[str]:
         """Split text with the model's tokeniser."""
         # Looked up when text arrives: tokens need no tokeniser, nor the package behind it.
         return get_tokenizer(self.config.text.tokenizer).tokenize(text)
 
+    @overload
+    def encode(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
+        self,
+        sentences: str,
+        *,
+        layers: Layers = ...,
+        pool: Pool | None = ...,
+        state: State = ...,
+        output: Literal["numpy"] = ...,
+        batch_tokens: int | None = ...,
+        progress: bool = ...,
+    ) -> Vectors: ...
+    @overload
+    def encode(  # type: ignore[overload-overlap]
+        self,
+        sentences: str,
+        *,
+        layers: Layers = ...,
+        pool: Pool | None = ...,
+        state: State = ...,
+        output: Literal["torch"],
+        batch_tokens: int | None = ...,
+        progress: bool = ...,
+    ) -> Tensor: ...
+    @overload
+    def encode(
+        self,
+        sentences: Iterable[Sentence],
+        *,
+        layers: Layers = ...,
+        pool: Pool | None = ...,
+        state: State = ...,
+        output: Literal["numpy"] = ...,
+        batch_tokens: int | None = ...,
+        progress: bool = ...,
+    ) -> list[Vectors]: ...
+    @overload
+    def encode(
+        self,
+        sentences: Iterable[Sentence],
+        *,
+        layers: Layers = ...,
+        pool: Pool | None = ...,
+        state: State = ...,
+        output: Literal["torch"],
+        batch_tokens: int | None = ...,
+        progress: bool = ...,
+    ) -> list[Tensor]: ...
     def encode(
         self,
         sentences: str | Iterable[Sentence],
@@ -156,7 +214,7 @@ class Elmo:
         layers: Layers = "mean",
         pool: Pool | None = None,
         state: State = "fresh",
-        output: Literal["numpy", "torch"] = "numpy",
+        output: Output = "numpy",
         batch_tokens: int | None = None,
         progress: bool = True,
     ) -> Any:
@@ -169,7 +227,7 @@ class Elmo:
             pool: ``"mean"`` or ``"max"`` over the tokens gives one vector per sentence.
             state: ``"fresh"``: every sentence starts from a zero initial state, so its
                 vectors depend on nothing else. ``"warm"``: every sentence starts from the
-                same warmed-up state. ``"carry"``: this call is one batch, and its row r goes on
+                same warmed-up state. ``"carry"``: this call is one batch, and its row r starts
                 where row r of the call before ended, as the original code always did.
             output: Arrays of numpy, or tensors of torch on the model's device.
             batch_tokens: The most tokens run together; left out, what suits the device.
@@ -184,9 +242,7 @@ class Elmo:
             raise DataError(f"expected a text or several sentences, found {sentences!r:.80}")
         single = isinstance(sentences, str)
         batch: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
-        stream = self.encode_stream(
-            batch, layers=layers, pool=pool, state=state, output=output, batch_tokens=batch_tokens
-        )
+        stream = self._encode_stream(batch, layers, pool, state, output, batch_tokens)
         if progress and len(batch) > 1:
             from tqdm.auto import tqdm
 
@@ -195,6 +251,28 @@ class Elmo:
         results = list(stream)
         return results[0] if single else results
 
+    @overload
+    def encode_stream(
+        self,
+        sentences: Iterable[Sentence],
+        *,
+        layers: Layers = ...,
+        pool: Pool | None = ...,
+        state: State = ...,
+        output: Literal["numpy"] = ...,
+        batch_tokens: int | None = ...,
+    ) -> Iterator[Vectors]: ...
+    @overload
+    def encode_stream(
+        self,
+        sentences: Iterable[Sentence],
+        *,
+        layers: Layers = ...,
+        pool: Pool | None = ...,
+        state: State = ...,
+        output: Literal["torch"],
+        batch_tokens: int | None = ...,
+    ) -> Iterator[Tensor]: ...
     def encode_stream(
         self,
         sentences: Iterable[Sentence],
@@ -202,48 +280,141 @@ class Elmo:
         layers: Layers = "mean",
         pool: Pool | None = None,
         state: State = "fresh",
-        output: Literal["numpy", "torch"] = "numpy",
+        output: Output = "numpy",
         batch_tokens: int | None = None,
     ) -> Iterator[Any]:
         """Like `encode` for a stream of any length: results come in order, memory is bounded.
 
         With ``state="carry"`` the whole stream is one batch, as in `encode`.
         """
+        return self._encode_stream(sentences, layers, pool, state, output, batch_tokens)
+
+    def _encode_stream(
+        self,
+        sentences: Iterable[Sentence],
+        layers: Layers,
+        pool: Pool | None,
+        state: State,
+        output: Output,
+        batch_tokens: int | None,
+    ) -> Iterator[Any]:
         choice = choose_layers(layers, self.layers, self.mixes)
         check_pool(pool)
         _check_choice("state", state, STATES)
         _check_choice("output", output, ("numpy", "torch"))
-        on_processor = self.device.type == "cpu"
+        plan = self.bilm.plan()
         if batch_tokens is None:
-            batch_tokens = BATCH_TOKENS if on_processor else GPU_BATCH_TOKENS
+            batch_tokens = plan.batch_tokens
         if not isinstance(batch_tokens, int) or batch_tokens < 1:
             raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
+        run = partial(self._encode_batch, choice, pool, state, output)
+        finish = partial(self._finish, output)
         tokens = self._all_tokens(sentences)
-
-        run = BatchRun(self.bilm, self._first, self._starts, choice, pool, state, output)
-        if state == "carry":
+        if state == "carry" or (isinstance(sentences, list) and len(sentences) == 1):
             whole = list(tokens)
             results = run(whole) if whole else []
-            run.finish()
+            finish()
             return iter(results)
-        # A processor's rows stay busy whatever the lengths; a GPU wants similar ones together.
-        ahead = 1
-        if not on_processor:
-            ahead = max(1, min(WINDOW_BATCHES, GPU_WINDOW_TOKENS // batch_tokens))
+        windows = max(1, min(WINDOW_BATCHES, plan.prefetch_tokens // batch_tokens))
         return run_in_batches(
-            tokens, lambda words: len(words) + 2, run, batch_tokens, ahead, run.finish
+            tokens, lambda words: len(words) + 2, run, batch_tokens, windows, finish
         )
 
+    def _encode_batch(
+        self,
+        choice: LayerChoice,
+        pool: Pool | None,
+        state: State,
+        output: Output,
+        batch: Sequence[Sequence[str]],
+    ) -> list[Any]:
+        """The vectors of each sentence. On a GPU they may still be copied: see `_finish`."""
+        plan = self.bilm.plan(len(batch))
+        # The markers' own vectors are nobody's, but a sentence without words has nothing else.
+        markers = state == "carry" or not all(batch)
+        with no_gradients(), split_threads() if plan.split_threads else nullcontext():
+            initial = self._initial.before_bos if markers else self._initial.after_bos
+            tokens, packing, lengths = self._embedder(batch, use_cache=True, markers=markers)
+            outputs = self.bilm(tokens, packing, initial(state, len(batch)))
+            inner = inside(lengths, tokens.device) if markers else None
+            del tokens  # from here on the layers alone hold what they need
+            ends: list[LstmState] = []
+            sizes = [len(words) for words in batch]
+            needed = choice.count if state == "carry" else choice.needed
+            combined = choice.combine(_halves(outputs, needed, inner, ends), sizes)
+            if state == "carry":
+                self._initial.carried.store(ends[1:])
+            # Each sentence's part of (N, D) or (L + 1, N, D).
+            if output == "numpy" and plan.asynchronous and pool is None:
+                # One copy, to memory that the GPU reaches, instead of one for each sentence; it
+                # continues while the next batch is prepared.
+                host = torch.empty_like(combined, device="cpu", pin_memory=True)
+                combined = host.copy_(combined, non_blocking=True)
+            results: Sequence[Tensor] = combined.split(sizes, dim=-2)
+            if pool is not None:
+                results = [pool_tokens(part, pool) for part in results]
+            elif len(results) > 1 and not plan.asynchronous:
+                # A view would keep the whole batch alive; on a GPU that is cheaper than copies.
+                results = [part.clone() for part in results]
+            return [p.cpu().numpy() for p in results] if output == "numpy" else list(results)
+
+    def _finish(self, output: Output) -> None:
+        """Wait until the vectors of all batches so far have come."""
+        if output == "numpy" and self.bilm.plan().asynchronous:
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def similarity(
+        self,
+        a: str | Iterable[Sentence],
+        b: str | Iterable[Sentence],
+        *,
+        layers: Layers = "mean",
+    ) -> Any:
+        """Cosine similarity of sentences, each as the mean of its tokens' vectors.
+
+        Args:
+            a: One text, or N sentences, each as text or as a list of tokens.
+            b: One text, or M sentences.
+            layers: As in `encode`, except ``"all"``.
+
+        Returns:
+            A number for two texts; for two lists the matrix of all pairs (N, M), as in Sentence
+            Transformers; for a text and a list one number per sentence of the list. A sentence
+            without tokens has similarity 0. For words in context, encode and use
+            `elmokit.similarity`.
+        """
+        if isinstance(layers, str) and layers == "all":
+            raise ConfigError("layers='all': a sentence has one vector; choose a layer or 'mean'")
+        sides = []
+        for given in (a, b):
+            batch = [given] if isinstance(given, str) else list(given)
+            vectors = self.encode(batch, layers=layers, pool="mean")
+            sides.append(np.stack(vectors) if batch else np.empty((0, self.dim), np.float32))
+        table = similarity(sides[0][:, None], sides[1])  # (N, M)
+        if isinstance(b, str):
+            table = table[:, 0]
+        if isinstance(a, str):
+            table = table[0]
+        return table if table.ndim else float(table)
+
+    @overload
+    def score(self, sentences: str) -> Score: ...  # type: ignore[overload-overlap]
+    @overload
+    def score(self, sentences: Iterable[Sentence]) -> list[Score]: ...
     def score(self, sentences: str | Iterable[Sentence]) -> Any:
         """Log-probabilities of every word, from the left and from the right.
 
         Returns:
             A `Score` for one text, a list of them for many; see `elmokit.lm.scoring`.
         """
-        return scoring.score(self, sentences)
+        from elmokit.lm.scoring import score
+
+        return score(self, sentences)
 
     def substitutes(self, tokens: Sentence, position: int, k: int = 10) -> list[Substitute]:
         """The k words that both directions together expect at a position."""
+        from elmokit.lm.substitutes import substitutes
+
         return substitutes(self, tokens, position, k)
 
     def generate(
@@ -256,7 +427,9 @@ class Elmo:
         top_p: float | None = None,
         seed: int | None = None,
     ) -> str:
-        """Go on with a text, word by word, until the sentence ends or `tokens` words are said."""
+        """Continue a text, word by word, until the sentence ends or has `tokens` more words."""
+        from elmokit.lm.generation import generate
+
         new = generate(
             self,
             prompt,
@@ -269,26 +442,16 @@ class Elmo:
         return " ".join([*self.tokens(prompt, 0), *new])
 
     def reset_state(self) -> None:
-        """Blank the memory that ``state="carry"`` keeps between calls."""
-        self._starts.carried = CarriedState(self.bilm)
+        """Set the state that ``state="carry"`` keeps between calls to zero."""
+        self._initial.carried = CarriedState(self.bilm)
 
     def warm_up(self, sentences: Iterable[Sentence] = WARM_UP) -> None:
-        """Set where ``state="warm"`` starts: the memory after reading these sentences in a row.
+        """Set where ``state="warm"`` starts: the state after reading these sentences in a row.
 
-        Without sentences of your own, empty ones are read until the memory has settled. They are
+        Without sentences of your own, empty ones are read until the state has settled. They are
         read when they are first needed, and again after the model was moved.
         """
-        self._warm_up_tokens = [self.tokens(text, number) for number, text in enumerate(sentences)]
-        self._starts.forget_warm()
-
-    def _after_warm_up(self) -> list[LayerState]:
-        """The memory after reading the sentences of the warm-up in a row, one row."""
-        states = self.bilm.zero_states(1)
-        with no_gradients():
-            for sentence in self._warm_up_tokens:
-                tokens, packing, _ = self.embed_tokens([sentence])
-                states = [out.state for out in self.bilm.layers(tokens, packing, states)][1:]
-        return states
+        self._initial.warm_up([self.tokens(text, number) for number, text in enumerate(sentences)])
 
     def use_token_vectors(self, path: Path) -> None:
         """Take token vectors of the vocabulary's words from a file instead of the CNN."""
@@ -298,21 +461,8 @@ class Elmo:
         table = bilm_hdf5.read_token_vectors(path, self.config.lstm.width)
         if len(table) != len(words):
             raise CheckpointError(f"{path}: {len(table)} token vectors for {len(words)} words")
-        self._first.cache.fix(words, torch.from_numpy(table).to(self.device))
-        self._starts.forget_markers()
-        self._starts.forget_warm()
-
-    def save_words(self, path: str | Path) -> None:
-        """Write the token vectors of all words kept so far; see `load_words`."""
-        self._first.save_words(Path(path))
-
-    def load_words(self, path: str | Path) -> int:
-        """Take over the words of such a file, at most ``cache_words``; returns how many are kept.
-
-        Raises:
-            DataError: The file is damaged, or of another model or precision.
-        """
-        return self._first.load_words(Path(path))
+        self._embedder.cache.fix(words, torch.from_numpy(table).to(self.device))
+        self._initial.forget_markers()
 
     def save(self, folder: str | Path, *, storage: Storage = "float32") -> None:
         """Write the model in elmokit's own format; see `elmokit.checkpoints.native.write`."""
@@ -332,19 +482,19 @@ class Elmo:
     def embed_tokens(
         self, batch: Sequence[Sequence[str]], *, use_cache: bool = True
     ) -> tuple[Tensor, Packing, list[int]]:
-        """The first stage for a batch: token vectors with the sentence markers around.
+        """Token vectors of a batch, with the sentence markers around.
 
         Args:
             batch: Tokens of each sentence.
-            use_cache: Look words up in the cache; not while the encoder itself learns.
+            use_cache: Look words up in the cache; not while the encoder itself is trained.
 
         Returns:
             The flat batch (N, P), its packing, and each sentence's length with markers.
         """
-        return self._first(batch, use_cache=use_cache)
+        return self._embedder(batch, use_cache=use_cache)
 
     def _all_tokens(self, sentences: Iterable[Sentence]) -> Iterator[tuple[str, ...]]:
-        """`tokens` of each; lists of strings, which are most of them, without ado.
+        """`tokens` of each, with a fast path for ``list[str]``.
 
         A tuple is made in half the time of a list, and the garbage collector does not look
         through it again and again while it waits for its batch.
@@ -364,6 +514,21 @@ class Elmo:
         raise DataError(
             f"sentence {number}: expected a text or a list of tokens, found {sentence!r:.80}"
         )
+
+
+def _halves(
+    outputs: Iterator[LayerOutput], needed: int, inner: Tensor | None, ends: list[LstmState]
+) -> Iterator[tuple[Tensor, ...]]:
+    """The layers that are needed, without the markers; their states are put into `ends`."""
+    for _ in range(needed):
+        layer = next(outputs)
+        ends.append(layer.state)
+        yield (
+            layer.halves
+            if inner is None
+            else tuple(half.index_select(0, inner) for half in layer.halves)
+        )
+        del layer
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.encode.elmo import Elmo, Sentence
 from elmokit.encode.loading import load
-from elmokit.engines.device import no_gradients
+from elmokit.engines import no_gradients
 from elmokit.errors import ConfigError
 from elmokit.model.packing import inside
 from elmokit.model.scalar_mix import ScalarMix
@@ -147,5 +147,5 @@ def flat_layers(elmo: Elmo, batch: Sequence[Sequence[str]], *, train: bool) -> l
         tokens, packing, lengths = elmo.embed_tokens(batch, use_cache=not train)
         states = elmo.bilm.zero_states(len(batch))
         inner = inside(lengths, tokens.device)
-        outputs = elmo.bilm.layers(tokens, packing, states)
+        outputs = elmo.bilm(tokens, packing, states)
         return [out.vectors.index_select(0, inner) for out in outputs]

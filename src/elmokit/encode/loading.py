@@ -10,7 +10,7 @@ import torch
 from elmokit.checkpoints import bilm_hdf5
 from elmokit.checkpoints.sources import Extras, read_source
 from elmokit.encode.elmo import Elmo
-from elmokit.model.bilm import Precision
+from elmokit.engines import Precision
 from elmokit.text.vocab import read_vocabulary
 
 

@@ -41,8 +41,8 @@ class Comparison:
     """Of the average of all layers."""
 
 
-def cosine(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """Cosine of the angle between vectors.
+def similarity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
+    """Cosine similarity of vectors, along the last axis.
 
     Args:
         a: (..., D).
@@ -89,7 +89,9 @@ def compare(
         a, b = (array.mean(axis=1) for array in arrays)  # (L + 1, D)
     else:
         a, b = (array[:, i] for array, i in zip(arrays, positions, strict=True))  # (L + 1, D)
-    return Comparison(tuple(cosine(a, b).tolist()), float(cosine(a.mean(axis=0), b.mean(axis=0))))
+    return Comparison(
+        tuple(similarity(a, b).tolist()), float(similarity(a.mean(axis=0), b.mean(axis=0)))
+    )
 
 
 def nearest_uses(
@@ -136,7 +138,7 @@ def nearest_uses(
     best: list[tuple[float, int, int, tuple[str, ...]]] = []
     for (number, words), vectors in zip(found, arrays, strict=True):
         positions = occurrences(words, wanted)
-        scores = cosine(vectors[positions], query).tolist()
+        scores = similarity(vectors[positions], query).tolist()
         for at, score in zip(positions, scores, strict=True):
             use = (score, -number, -at, tuple(words))
             if len(best) < k:

@@ -1,21 +1,379 @@
-"""The LSTM's engines: one function signature, several ways to run it.
+"""How the LSTM and the character CNN run: one protocol, and one function that chooses.
 
-An engine walks one direction of one layer over a *packed* batch: the tokens of all sentences
-stand step by step (first the first token of every sentence, then the second ones, ...), longest
-sentence first, so nothing is padded and the rows that are still running are always a prefix.
+An `Engine` runs one LSTM layer in all its directions over a *packed* batch: the tokens of all rows
+step by step (first the first token of every row, then the second ones, ...), longest row first,
+so nothing is padded and the rows that are still running are always a prefix. Its weights are
+prepared once.
 
-reference is the oracle and the way of gradients. slots is inference on CPUs, with products
-(packed matrices of three precisions), word_products (the first layer's input product once per
-word), run_in_parallel (one direction per core), packed_once and processor (what this machine runs).
+reference is a plain loop in torch, differentiable, against which the others are tested; cpu is
+inference on CPUs by continuous batching, with prepacked matmuls of three precisions; batched runs
+all directions in one batched matmul, for inference on GPUs and for a few sentences on a CPU; train
+is truncated back-propagation through windows; cpu_probe finds out which precisions this CPU runs;
+triton holds the kernels for GPUs. Here are what they share: the protocol, `choose_engine`, devices
+and threads.
 """
 
-from elmokit.engines.reference import (
-    Clips,
-    LstmState,
-    LstmWeights,
-    SlotRefill,
-    SlotRefills,
-    run_lstm,
-)
+from __future__ import annotations
 
-__all__ = ["Clips", "LstmState", "LstmWeights", "SlotRefill", "SlotRefills", "run_lstm"]
+import functools
+import importlib.util
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.errors import ConfigError
+
+Precision = Literal["float32", "bfloat16", "int8"]
+PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
+
+TRITON = importlib.util.find_spec("triton") is not None
+"""Without Triton, torch's own operations serve GPUs too."""
+
+BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32_768
+"""Tokens run together when the caller does not say."""
+ROWS = 64
+"""Sentences that a CPU runs at a time: enough for full matmuls, few enough for its cache."""
+MOST_ROWS = 4
+"""Up to so many sentences are a few: a step takes microseconds, and what counts is the number of
+operations. Two threads with a direction each would wait for the interpreter most of the time."""
+MOST_NUMBERS = 1 << 21
+"""Numbers of the state's matrix, times rows: with more, each direction has enough to do for a
+thread of its own, and a model with larger matrices keeps no second copy of them."""
+
+
+# The protocol
+
+
+class LstmWeights(NamedTuple):
+    """One layer of one direction, or of D of them stacked in front. Gates: i, f, g, o."""
+
+    input: Tensor  # (4H, P)
+    state: Tensor  # (4H, P)
+    bias: Tensor  # (4H,)
+    projection: Tensor | None  # (P, H)
+
+
+class LstmState(NamedTuple):
+    """Cell state and hidden state of a layer: one row per sentence, directions in front."""
+
+    cell: Tensor  # (D, B, H)
+    hidden: Tensor  # (D, B, P)
+
+
+class Clips(NamedTuple):
+    """Bounds on the cell state (before the output's tanh) and on the projected output."""
+
+    cell: float | None
+    projection: float | None
+
+
+class SlotRefill(NamedTuple):
+    """A step at which some rows pass from one sentence to the next."""
+
+    rows: Tensor
+    """The rows: (n,)."""
+    finished: Tensor
+    """The sentences that they have read: (n,)."""
+    started: slice
+    """The sentences that they read from this step on."""
+
+
+class SlotRefills(NamedTuple):
+    """How rows pass from sentence to sentence (continuous batching)."""
+
+    at: Mapping[int, SlotRefill]
+    """By step; none at the first one."""
+    last: Tensor
+    """The sentence with which each row ends: (b,)."""
+
+
+class Words(NamedTuple):
+    """The tokens of a batch as distinct words."""
+
+    vectors: Tensor
+    """The words' token vectors: (W, P)."""
+    indices: Tensor
+    """The word at each token: (N,) in a flat batch, (D, N) in a packed one."""
+
+
+Inputs = Tensor | Words
+
+
+def token_inputs(x: Inputs) -> Tensor:
+    """What a layer reads, token by token: (D, N, P)."""
+    return x.vectors[x.indices] if isinstance(x, Words) else x
+
+
+class Order(Protocol):
+    """What engines need to know of a packed batch; see `elmokit.model.packing`."""
+
+    batch_sizes: list[int]
+    """Rows still running at each step, never rising; they sum to N."""
+    not_reset: Tensor | None
+    """(D, T, B, 1): 0 where a row's state is reset to zero before the step, 1 elsewhere."""
+
+    @property
+    def refills(self) -> SlotRefills:
+        """How rows pass from sentence to sentence; none do where every sentence has its own."""
+        ...
+
+    @property
+    def last(self) -> Tensor:
+        """Index of each sentence's last token in the packed batch: (B,)."""
+        ...
+
+
+class Engine(Protocol):
+    """One LSTM layer in all directions, its weights prepared."""
+
+    def run(self, x: Inputs, packing: Order, state: LstmState) -> tuple[Tensor, LstmState]:
+        """Run over a packed batch.
+
+        Args:
+            x: Inputs of all tokens, each direction in its own order: (D, N, P).
+            packing: The batch's order.
+            state: Where each sentence starts, in the order in which they start. The first ones
+                are at their own rows.
+
+        Returns:
+            The outputs (D, N, P), and the state of each sentence after its own last token.
+        """
+        ...
+
+
+# The choice
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model runs: which engine, and the sizes that suit its device."""
+
+    engine: Literal["reference", "cpu", "batched", "train"]
+    dtype: torch.dtype | None
+    """The type of the matmuls where it is not that of the inputs."""
+    prepacked: bool
+    """Whether matmuls use prepacked weights."""
+    rows: int | None
+    """Sentences read at a time by continuous batching; None: each has a row of its own."""
+    split_threads: bool
+    """Whether independent halves of the work run in parallel, each on half of the threads."""
+    batch_tokens: int
+    """Tokens run together when the caller does not say."""
+    prefetch_tokens: int
+    """About so many tokens are prefetched, so that sentences of similar length can share a batch;
+    their vectors are held until all have come. A CPU's rows stay busy whatever the lengths."""
+    cnn_words: int
+    """Words that pass the character CNN together, which bounds its memory."""
+    filter_words: int | None
+    """Words whose filters run together: in small groups the responses stay in the CPU cache."""
+    cache_words: int
+    """Words whose token vectors are kept where the user has not said how many: on a GPU, which
+    reads a corpus of millions of tokens in seconds, the words of such a corpus."""
+    fused_cnn: bool
+    """Whether one kernel takes the maxima of the filters under autocast."""
+    one_hot: bool
+    """Whether characters are looked up by a matmul with ones and zeros: on a GPU the gradient of
+    a lookup adds up in another order every time, and training would not be the same twice."""
+    overlapping: bool
+    """Whether a matmul reads overlapping windows without copying them word by word."""
+    asynchronous: bool
+    """Whether results are still being copied when a batch returns."""
+
+
+def choose_engine(
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    *,
+    precision: Precision = "float32",
+    sentences: int | None = None,
+    matrix: int = 0,
+    windows: bool = False,
+) -> Plan:
+    """Decide how to run, from all that it depends on; whether gradients are taken is torch's say.
+
+    Args:
+        device: Where the weights are.
+        dtype: Their type.
+        precision: The type of the matmuls that the user chose.
+        sentences: How many are run together; None: many.
+        matrix: Numbers of the state's matrix, 4H x P.
+        windows: Whether the batch is windows of truncated back-propagation.
+    """
+    few = sentences is not None and sentences <= MOST_ROWS and sentences * matrix <= MOST_NUMBERS
+    alone = sentences == 1
+    grad = torch.is_grad_enabled()
+    return _choose(device.type, dtype, precision, few, alone, windows, grad)
+
+
+@functools.cache
+def _choose(
+    device: str,
+    dtype: torch.dtype,
+    precision: Precision,
+    few: bool,
+    alone: bool,
+    windows: bool,
+    grad: bool,
+) -> Plan:
+    cpu, cuda = device == "cpu", device == "cuda"
+    prepacked = cpu and not grad and dtype == torch.float32
+    # The few rows' matmuls are exact: int8 alone would not give what int8 among others gives.
+    few = few and prepacked and precision == "float32"
+    engine: Literal["reference", "cpu", "batched", "train"] = "reference"
+    if windows:
+        engine = "train"
+    elif few or (cuda and not grad):
+        engine = "batched"
+    elif prepacked:
+        engine = "cpu"
+    half = cuda and not grad and precision == "bfloat16"
+    return Plan(
+        engine=engine,
+        dtype=(torch.bfloat16 if half else torch.float32) if cuda and engine == "batched" else None,
+        prepacked=prepacked,
+        rows=ROWS if cpu and not grad else None,
+        # One sentence alone, or a few, are cut between the cores in another way.
+        split_threads=cpu and not grad and not few and not alone,
+        batch_tokens=BATCH_TOKENS if cpu else GPU_BATCH_TOKENS,
+        prefetch_tokens=0 if cpu else 524_288,
+        cnn_words=256 if cpu else 8192,
+        filter_words=64 if prepacked else None,
+        cache_words=32_768 if cpu else 131_072,
+        fused_cnn=cuda and TRITON,
+        one_hot=cuda and grad,
+        overlapping=cuda,
+        asynchronous=cuda,
+    )
+
+
+# Devices
+
+
+def check_device(device: str | torch.device, precision: Precision = "float32") -> torch.device:
+    """A device that is there and runs matmuls of this precision.
+
+    Raises:
+        ConfigError: There is no such device on this machine, or it does not run them.
+    """
+    from elmokit.engines.cpu_probe import prepare
+
+    try:
+        found = torch.device(device)
+        if found.type == "cpu":
+            prepare(precision)
+        elif precision not in ("float32", "bfloat16"):
+            raise ConfigError(
+                f"precision={precision!r}: use 'float32' or 'bfloat16' on {found}; 'int8' is for "
+                "CPUs"
+            )
+        torch.empty(1, device=found).cpu()  # fails here if nothing can be computed there
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device={str(device)!r}: cannot be used here ({reason})") from None
+    return found
+
+
+@contextmanager
+def no_gradients() -> Iterator[None]:
+    """Compute without gradients and in the model's own precision, whatever holds around it.
+
+    What is kept must not be of use in inference mode alone.
+    """
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.autocast("cuda", enabled=False),
+    ):
+        yield
+
+
+def to_device(numbers: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
+    """Host numbers as a tensor on the device; the copy to a GPU is asynchronous (pinned memory).
+
+    A plain copy would synchronise: it waits until the GPU has done all that was queued before.
+    """
+    tensor = torch.as_tensor(numbers)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+# Threads: the two directions of a model are independent, so on two cores each takes one and no
+# operation is cut in parts. That is faster than torch's way, which cuts every operation, however
+# small, and whose threads wait for each other by spinning.
+
+Result = TypeVar("Result")
+
+_helpers: dict[int, ThreadPoolExecutor] = {}
+_split = threading.local()
+
+
+def _helper() -> ThreadPoolExecutor:
+    """A thread that is kept: a new one would make its own team of threads every time.
+
+    By process: after a fork the child has none of its parent's threads.
+    """
+    process = os.getpid()
+    if process not in _helpers:
+        _helpers.clear()
+        _helpers[process] = ThreadPoolExecutor(1, thread_name_prefix="elmokit")
+    return _helpers[process]
+
+
+@contextmanager
+def split_threads() -> Iterator[None]:
+    """In this block torch uses half of its threads; `run_in_parallel` uses the other half too."""
+    threads = torch.get_num_threads()
+    if threads == 1 or getattr(_split, "open", False):
+        yield
+        return
+    _split.open = True
+    torch.set_num_threads(threads // 2)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        _split.open = False
+
+
+def run_in_parallel(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Run one or two tasks that never need gradients, on all cores that torch may use.
+
+    torch releases the interpreter lock during its operations, so two threads keep two cores busy.
+    Its number of threads is as before afterwards.
+    """
+    with split_threads():
+        if len(tasks) == 1 or not getattr(_split, "open", False):
+            return [_without_gradients(task) for task in tasks]
+        share = torch.get_num_threads()
+        first, second = tasks
+
+        def run_second() -> Result:
+            torch.set_num_threads(share)
+            return _without_gradients(second)
+
+        try:
+            other = _helper().submit(run_second)
+        except RuntimeError:  # the main thread has ended, and Python starts nothing new
+            return [_without_gradients(task) for task in tasks]
+        try:
+            mine = _without_gradients(first)
+        finally:
+            # Nobody may continue before the other thread has released what it works with.
+            with suppress(Exception):
+                other.exception()
+        return [mine, other.result()]
+
+
+def _without_gradients(task: Callable[[], Result]) -> Result:
+    with torch.no_grad():
+        return task()

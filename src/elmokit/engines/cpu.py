@@ -1,223 +1,444 @@
-"""The engine for inference on CPUs: packed weights, full steps, few operations.
+"""Inference on CPUs: prepacked matmuls, and an LSTM engine by continuous batching.
 
-It computes what the reference engine computes, with these rearrangements, all exact:
+oneDNN, which comes inside torch, prepacks a matrix in the order in which the CPU reads it. A
+prepacked float32 matrix reaches the CPU's peak rate at 32 rows already, where a plain one reaches
+half of it. Where oneDNN is missing, torch's plain matmul serves, in float32 alone.
+
+`CpuEngine` computes what the reference engine computes, with these rearrangements, all exact:
 
 - tanh(x) = 2 sigmoid(2x) - 1, because torch's sigmoid is six times as fast as its tanh. The
-  candidate's weights are doubled, so that one sigmoid serves all four gates; the cells are kept
+  weights of g are doubled, so that one sigmoid serves all four gates; the cell state is kept
   doubled; the projection is doubled and takes sigmoid(2c) - 1/2 in place of tanh(c).
-- The forget bias is part of the bias, and the bias of the input product.
-- The input product is taken ahead of the steps: from the table of distinct words in the first
-  layer, for a few steps at a time above it.
+- The forget bias is part of the bias, and the bias of the input matmul.
+- The input matmul is taken before the steps: once per distinct word in the first layer, for a few
+  steps at a time above it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from elmokit.engines.packed_matmul import Precision, pack
-from elmokit.engines.reference import Clips, LstmState, LstmWeights, SlotRefills
-from elmokit.engines.word_products import CHUNK_TOKENS, WordProducts, Words
+from elmokit.engines import (
+    Clips,
+    Inputs,
+    LstmState,
+    LstmWeights,
+    Order,
+    Precision,
+    Words,
+    run_in_parallel,
+)
+from elmokit.errors import ConfigError
 
 AHEAD_ROWS = 64
-"""The input product is taken for about so many tokens at a time: enough rows for a fast product,
+"""The input matmul is taken for about so many tokens at a time: enough rows for a fast matmul,
 and a result that the CPU cache still holds when it is used."""
 
+TABLE_BYTES = 128 << 20
+"""The most memory that one direction's table of words takes; it is freed after the layer."""
+TABLE_WORDS = 1024
+"""A table has room for so many words at least."""
+TABLE_PIECE = 128
+"""Words of a table whose matmul is taken together: small pieces stay in the CPU cache."""
 
-class PackedWeights:
-    """The matrices of one layer in one direction, ready for `run_slots`.
+PREPACKED_FOR = 64
+"""Rows in mind when a matrix is prepacked; it serves any number of rows. What a row gives does not
+depend on its neighbours, but for the order of additions, which may differ for a row alone."""
+
+INT8_LEVELS = 127
+INT8_ZERO = 128  # activations are stored without a sign: fast on every CPU with int8 matmuls
+TINY = 1e-30  # a row of zeros keeps a scale
+
+
+class PackedMatmul(Protocol):
+    """x times a prepacked matrix (n, k)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(b, k) to (b, n), in float32."""
+        ...
+
+    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """Write the matmul plus `other` (b, n) to `out`."""
+        ...
+
+    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
+        """The matmul plus a bias (n,)."""
+        ...
+
+
+class _PlainMatmul:
+    """torch's own matmul, for machines whose torch has no oneDNN."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = matrix.t().contiguous()  # (k, n)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x @ self._matrix
+
+    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        return torch.addmm(other, x, self._matrix, out=out)
+
+    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
+        return torch.addmm(bias, x, self._matrix)
+
+
+class _Float32Matmul:
+    """Prepacked float32: exact."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = torch.ops.mkldnn._reorder_linear_weight(matrix, PREPACKED_FOR)
+        self._multiply = torch.ops.mkldnn._linear_pointwise.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        result: Tensor = self._multiply(x, self._matrix, None, "none", [], "")
+        return result
+
+    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        return torch.add(self(x), other, out=out)
+
+    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
+        result: Tensor = self._multiply(x, self._matrix, bias, "none", [], "")
+        return result
+
+
+class _Bfloat16Matmul:
+    """Both sides in bfloat16, summed in float32, the result rounded to bfloat16."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = torch.ops.mkldnn._reorder_linear_weight(matrix.bfloat16(), PREPACKED_FOR)
+        self._multiply = torch.ops.mkldnn._linear_pointwise.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        result: Tensor = self._multiply(x.bfloat16(), self._matrix, None, "none", [], "")
+        return result.float()
+
+    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        result = self._multiply(x.bfloat16(), self._matrix, None, "none", [], "")
+        return out.copy_(result).add_(other)  # faster than one sum of two types
+
+    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
+        return self(x).add_(bias)
+
+
+class _Int8Matmul:
+    """Both sides in 8 bits, with a scale for each row of x and each row of the matrix."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        largest = matrix.abs().amax(dim=1, keepdim=True).clamp_min_(TINY)  # (n, 1)
+        levels = (matrix * (INT8_LEVELS / largest)).round_().to(torch.int8)  # (n, k)
+        self._matrix = torch.ops.onednn.qlinear_prepack(levels, [PREPACKED_FOR, matrix.shape[1]])
+        self._scales = largest[:, 0] / INT8_LEVELS**2  # (n,); x's own levels are in it
+        self._zeros = torch.zeros(len(matrix), dtype=torch.int32)
+        self._multiply = torch.ops.onednn.qlinear_pointwise.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        result, largest = self._scaled(x)
+        return result.mul_(largest)
+
+    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        result, largest = self._scaled(x)
+        return torch.addcmul(other, result, largest, out=out)
+
+    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
+        result, largest = self._scaled(x)
+        return torch.addcmul(bias, result, largest)
+
+    def _scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The matmul with each row's largest value taken for 1, and these values: (b, 1)."""
+        largest = x.abs().amax(dim=1, keepdim=True).clamp_min_(TINY)
+        levels = (x * (INT8_LEVELS / largest)).round_().to(torch.int8)
+        # INT8_ZERO more, in bits: torch turns floats into numbers without a sign one by one.
+        levels = levels.view(torch.uint8).bitwise_xor_(INT8_ZERO)
+        result: Tensor = self._multiply(
+            levels,
+            1.0,
+            INT8_ZERO,
+            self._matrix,
+            self._scales,
+            self._zeros,
+            None,
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
+        )
+        return result, largest
+
+
+def has_onednn() -> bool:
+    """Whether this torch has oneDNN's prepacked matmuls."""
+    return torch.backends.mkldnn.is_available() and hasattr(
+        torch.ops.mkldnn, "_reorder_linear_weight"
+    )
+
+
+_prepacked_any = False
+
+
+def prepacked_any() -> bool:
+    """Whether this process has prepacked a matrix: oneDNN's settings are fixed from then on."""
+    return _prepacked_any
+
+
+def prepack(matrix: Tensor, precision: Precision) -> PackedMatmul:
+    """Prepack a matrix (n, k).
+
+    Raises:
+        ConfigError: This torch has no matmuls of that precision.
+    """
+    global _prepacked_any  # noqa: PLW0603 - oneDNN's own settings are as global
+    _prepacked_any = True
+    if not has_onednn():
+        if precision != "float32":
+            raise ConfigError(f"precision={precision!r}: this torch was built without oneDNN")
+        return _PlainMatmul(matrix)
+    if precision == "int8":
+        return _Int8Matmul(matrix)
+    return _Bfloat16Matmul(matrix) if precision == "bfloat16" else _Float32Matmul(matrix)
+
+
+Prepared = TypeVar("Prepared")
+
+
+class PreparedOnce(Generic[Prepared]):
+    """Weights prepared for an engine when first needed, and again when they have changed.
+
+    A copy of it is empty: prepacked weights cannot be copied.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # two threads prepare once, not twice
+        self._seen: object = None
+        self._prepared: Prepared | None = None
+
+    def get(
+        self, weights: Sequence[Tensor | None], kind: str, make: Callable[[], Prepared]
+    ) -> Prepared:
+        """What `make` made of these weights.
+
+        Args:
+            weights: Compared with those of the last call, by address and version.
+            kind: Compared too.
+            make: Called when something differs.
+        """
+        seen = kind, *seen_weights(weights)
+        with self._lock:
+            if self._prepared is None or self._seen != seen:
+                self._prepared = None  # never two at a time
+                self._prepared = make()
+                self._seen = seen
+            return self._prepared
+
+    def forget(self) -> None:
+        """Drop it: after weights were changed behind torch's back."""
+        self._prepared = None
+
+    def __reduce__(self) -> tuple[type[PreparedOnce[Prepared]], tuple[()]]:
+        return type(self), ()
+
+
+def seen_weights(weights: Iterable[Tensor | None]) -> tuple[object, ...]:
+    """Address and version of each: equal as long as torch counts no change."""
+    return tuple(None if w is None else (w.data_ptr(), _version(w)) for w in weights)
+
+
+def _version(tensor: Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+class PrepackedWeights:
+    """The matrices of one layer in one direction, prepacked.
 
     Args:
         weights: As the reference engine takes them; they are not kept.
         forget_bias: Added to the forget gate.
-        precision: The type of the products.
+        precision: The type of the matmuls.
     """
 
     def __init__(self, weights: LstmWeights, forget_bias: float, precision: Precision) -> None:
         hidden = len(weights.bias) // 4
         self.hidden = hidden
         self.width = weights.state.shape[1]
-        self.bias = doubled_candidate(weights.bias)  # (4H,)
+        self.bias = doubled_g(weights.bias)  # (4H,)
         self.bias[hidden : 2 * hidden] += forget_bias
-        self.input = pack(doubled_candidate(weights.input), precision)
-        self.state = pack(doubled_candidate(weights.state), precision)
+        self.input = prepack(doubled_g(weights.input), precision)
+        self.state = prepack(doubled_g(weights.state), precision)
         self.projection = (
-            None if weights.projection is None else pack(weights.projection.detach() * 2, precision)
+            None
+            if weights.projection is None
+            else prepack(weights.projection.detach() * 2, precision)
         )
-        self.words = WordProducts(4 * hidden)
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The inputs' part of the gates: (n, P) to (n, 4H)."""
         return self.input.linear(self.bias, x)
 
 
-def doubled_candidate(gates: Tensor) -> Tensor:
-    """A copy of (4H, ...) that needs a sigmoid where the candidate needs a tanh."""
+def doubled_g(gates: Tensor) -> Tensor:
+    """A copy of (4H, ...) that needs a sigmoid where g needs a tanh."""
     changed = gates.detach().clone()
     hidden = len(gates) // 4
     changed[2 * hidden : 3 * hidden] *= 2
     return changed
 
 
-def run_slots(
-    inputs: Tensor | Words,
-    batch_sizes: Sequence[int],
-    state: LstmState,
-    weights: PackedWeights,
-    clips: Clips,
-    turns: SlotRefills,
-) -> tuple[Tensor, LstmState]:
-    """Run one layer in one direction over a packed batch, without gradients.
+class CpuEngine:
+    """One layer by continuous batching, without gradients, each direction on half of the cores.
 
     Args:
-        inputs: Inputs of all tokens, step by step (N, P), or the words that they are.
-        batch_sizes: Rows still running at each step, never rising; they sum to N.
-        state: Where each sentence starts. The first ones stand at their own rows.
-        weights: The layer's matrices.
+        weights: Of each direction.
         clips: The layer's bounds.
-        turns: How rows pass from sentence to sentence.
-
-    Returns:
-        The outputs (N, P), and the state of each sentence after its own last token.
     """
-    rows = batch_sizes[0] if batch_sizes else 0
-    tokens = len(inputs.places) if isinstance(inputs, Words) else len(inputs)
-    ahead: _FromWords | _FromVectors
-    if isinstance(inputs, Words) and rows <= CHUNK_TOKENS:
-        ahead = _FromWords(inputs, batch_sizes, weights)
-    else:
-        if isinstance(inputs, Words):
-            inputs = inputs.vectors.index_select(0, inputs.places)
-        ahead = _FromVectors(inputs, batch_sizes, weights)
-    outputs = state.output.new_empty(tokens, weights.width)
-    cells = state.cells[:rows] * 2  # (b, H), doubled throughout
-    output = state.output[:rows]  # (b, P)
-    buffers = _Buffers(rows, weights.hidden)
-    bound = None if clips.cells is None else 2 * clips.cells
-    numbers: list[Tensor] = []  # the sentences that are over
-    ended: list[LstmState] = []  # and how they ended
-    done = 0
-    with ahead:
-        for step, running in enumerate(batch_sizes):
-            if running < rows:
-                numbers.append(turns.last[running:rows])
-                ended.append(LstmState(cells[running:], output[running:]))
-                cells, output, rows = cells[:running], output[:running], running
-                buffers = buffers.first(running)
-            if (turn := turns.at.get(step)) is not None:
-                numbers.append(turn.ended)
-                ended.append(
-                    LstmState(cells.index_select(0, turn.rows), output.index_select(0, turn.rows))
+
+    def __init__(self, weights: Sequence[PrepackedWeights], clips: Clips) -> None:
+        self._weights = weights
+        self._clips = clips
+
+    def run(self, x: Inputs, packing: Order, state: LstmState) -> tuple[Tensor, LstmState]:
+        """See `Engine`."""
+        tokens = sum(packing.batch_sizes)
+        outputs = state.hidden.new_empty(len(self._weights), tokens, self._weights[0].width)
+        ends = run_in_parallel(
+            [
+                partial(
+                    _run_direction,
+                    Words(x.vectors, x.indices[d]) if isinstance(x, Words) else x[d],
+                    packing,
+                    LstmState(state.cell[d], state.hidden[d]),
+                    weights,
+                    self._clips,
+                    outputs[d],
                 )
-                cells.index_copy_(0, turn.rows, state.cells[turn.begun] * 2)
-                # The old output stands in `outputs`, where it stays.
-                output = output.index_copy(0, turn.rows, state.output[turn.begun])
-            gates, take_in, keep, candidate, give_out, memory = buffers
-            weights.state.linear_add(ahead.step(step, done, running), output, out=gates)  # (b, 4H)
-            gates.sigmoid_()
-            cells.mul_(keep).addcmul_(take_in, candidate, value=4).sub_(take_in, alpha=2)
-            if bound is not None:
-                cells.clamp_(-bound, bound)
-            torch.sigmoid(cells, out=memory).mul_(give_out).sub_(give_out, alpha=0.5)  # (b, H)
-            output = outputs[done : done + running]
-            if weights.projection is None:
-                torch.mul(memory, 2, out=output)
-            elif clips.projection is None:
-                output.copy_(weights.projection(memory))
-            else:
-                product = weights.projection(memory)  # (b, P)
-                torch.clamp(product, -clips.projection, clips.projection, out=output)
-            done += running
-    numbers.append(turns.last[:rows])
-    ended.append(LstmState(cells, output))
+                for d, weights in enumerate(self._weights)
+            ]
+        )
+        return outputs, LstmState(*map(torch.stack, zip(*ends, strict=True)))
+
+
+def _run_direction(
+    x: Inputs,
+    packing: Order,
+    state: LstmState,
+    weights: PrepackedWeights,
+    clips: Clips,
+    outputs: Tensor,
+) -> LstmState:
+    """Write the outputs (N, P) of one direction; returns the state of each sentence at its end."""
+    sizes, refills = packing.batch_sizes, packing.refills
+    rows = sizes[0] if sizes else 0
+    ahead = _word_gates(x, sizes, weights) if isinstance(x, Words) else _gates(x, sizes, weights)
+    cell = state.cell[:rows] * 2  # (b, H), doubled throughout
+    hidden = state.hidden[:rows]  # (b, P)
+    buffers = _Buffers(rows, weights.hidden)
+    bound = None if clips.cell is None else 2 * clips.cell
+    numbers: list[Tensor] = []  # the sentences that are finished
+    ends: list[LstmState] = []  # and their final states
+    done = 0
+    for step, running in enumerate(sizes):
+        if running < rows:
+            numbers.append(refills.last[running:rows])
+            ends.append(LstmState(cell[running:], hidden[running:]))
+            cell, hidden, rows = cell[:running], hidden[:running], running
+            buffers = buffers.first(running)
+        if (refill := refills.at.get(step)) is not None:
+            numbers.append(refill.finished)
+            ends.append(
+                LstmState(cell.index_select(0, refill.rows), hidden.index_select(0, refill.rows))
+            )
+            cell.index_copy_(0, refill.rows, state.cell[refill.started] * 2)
+            # The old hidden state is part of `outputs`, which must stay as they are.
+            hidden = hidden.index_copy(0, refill.rows, state.hidden[refill.started])
+        gates, i, f, g, o, inner = buffers
+        weights.state.linear_add(next(ahead), hidden, out=gates)  # (b, 4H)
+        gates.sigmoid_()
+        cell.mul_(f).addcmul_(i, g, value=4).sub_(i, alpha=2)
+        if bound is not None:
+            cell.clamp_(-bound, bound)
+        torch.sigmoid(cell, out=inner).mul_(o).sub_(o, alpha=0.5)  # (b, H)
+        hidden = outputs[done : done + running]
+        if weights.projection is None:
+            torch.mul(inner, 2, out=hidden)
+        elif clips.projection is None:
+            hidden.copy_(weights.projection(inner))
+        else:
+            projected = weights.projection(inner)  # (b, P)
+            torch.clamp(projected, -clips.projection, clips.projection, out=hidden)
+        done += running
+    numbers.append(refills.last[:rows])
+    ends.append(LstmState(cell, hidden))
     in_order = torch.argsort(torch.cat(numbers))
-    final = LstmState(
-        torch.cat([e.cells for e in ended]).index_select(0, in_order).mul_(0.5),
-        torch.cat([e.output for e in ended]).index_select(0, in_order),
+    return LstmState(
+        torch.cat([end.cell for end in ends]).index_select(0, in_order).mul_(0.5),
+        torch.cat([end.hidden for end in ends]).index_select(0, in_order),
     )
-    return outputs, final
 
 
 class _Buffers(tuple[Tensor, ...]):
-    """The gates (b, 4H), views of the four, and the memory (b, H): made once, used every step."""
+    """The gates (b, 4H), views of the four, and o tanh(c) (b, H): made once, used every step."""
 
     def __new__(cls, rows: int, hidden: int) -> _Buffers:
         shapes = (rows, 4 * hidden), (rows, hidden)
         return cls._around(*(torch.empty(shape, dtype=torch.float32) for shape in shapes))
 
     @classmethod
-    def _around(cls, gates: Tensor, memory: Tensor) -> _Buffers:
-        return super().__new__(cls, (gates, *gates.chunk(4, dim=1), memory))
+    def _around(cls, gates: Tensor, inner: Tensor) -> _Buffers:
+        return super().__new__(cls, (gates, *gates.chunk(4, dim=1), inner))
 
     def first(self, rows: int) -> _Buffers:
         """The same for the first rows."""
         return self._around(self[0][:rows], self[-1][:rows])
 
 
-class _FromVectors:
-    """The inputs' part of the gates, taken a few steps ahead."""
-
-    def __init__(self, x: Tensor, batch_sizes: Sequence[int], weights: PackedWeights) -> None:
-        self._x = x
-        self._sizes = batch_sizes
-        self._weights = weights
-        self._start = self._stop = 0
-        self._part = x
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def step(self, step: int, done: int, running: int) -> Tensor:
-        """(b, 4H)."""
-        if done == self._stop:
-            self._start = done
-            self._stop += running
-            step += 1
-            while step < len(self._sizes) and self._stop - done + self._sizes[step] <= AHEAD_ROWS:
-                self._stop += self._sizes[step]
-                step += 1
-            self._part = self._weights.from_inputs(self._x[done : self._stop])  # (n, 4H)
-        return self._part[done - self._start : done - self._start + running]
+def _gates(x: Tensor, sizes: Sequence[int], weights: PrepackedWeights) -> Iterator[Tensor]:
+    """The inputs' part of the gates, step by step, (b, 4H) each; taken a few steps ahead."""
+    start = step = 0
+    while step < len(sizes):
+        stop, end = start + sizes[step], step + 1
+        while end < len(sizes) and stop - start + sizes[end] <= AHEAD_ROWS:
+            stop += sizes[end]
+            end += 1
+        yield from weights.from_inputs(x[start:stop]).split(list(sizes[step:end]))
+        start, step = stop, end
 
 
-class _FromWords:
-    """The inputs' part of the gates, from the table of words."""
+def _word_gates(words: Words, sizes: Sequence[int], weights: PrepackedWeights) -> Iterator[Tensor]:
+    """The same by way of a table: once per distinct word of the batch, or of a part of it."""
+    room = max(TABLE_WORDS, TABLE_BYTES // (16 * weights.hidden))
+    gathered = weights.bias.new_empty(sizes[0] if sizes else 0, 4 * weights.hidden)
+    start = step = 0
+    while step < len(sizes):
+        vectors, indices = words.vectors, words.indices[start:]
+        stop, end = start, step
+        if len(vectors) <= room:
+            stop, end = len(words.indices), len(sizes)
+        else:  # as many steps as have words for which there is room
+            fits = start + _tokens_with(room, indices)
+            while end == step or (end < len(sizes) and stop + sizes[end] <= fits):
+                stop += sizes[end]
+                end += 1
+            used, indices = indices[: stop - start].unique(return_inverse=True)
+            vectors = vectors.index_select(0, used)
+        table = torch.cat([weights.from_inputs(some) for some in vectors.split(TABLE_PIECE)])
+        first = 0
+        for size in sizes[step:end]:
+            at = indices[first : first + size]
+            yield torch.index_select(table, 0, at, out=gathered[:size])
+            first += size
+        start, step = stop, end
 
-    def __init__(self, words: Words, batch_sizes: Sequence[int], weights: PackedWeights) -> None:
-        self._words = words
-        self._sizes = batch_sizes
-        self._products = weights.words
-        self._product = weights.from_inputs
-        self._start = self._stop = 0
-        self._rows = words.places
-        rows = batch_sizes[0] if batch_sizes else 0
-        self._step = weights.bias.new_empty(rows, 4 * weights.hidden)
 
-    def __enter__(self) -> None:
-        # Rows of the table must not change hands before they are read.
-        self._products.lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._products.lock.release()
-
-    def step(self, step: int, done: int, running: int) -> Tensor:
-        """(b, 4H)."""
-        if done == self._stop:
-            self._start = done
-            self._stop += running
-            step += 1
-            while step < len(self._sizes) and self._stop - done + self._sizes[step] <= CHUNK_TOKENS:
-                self._stop += self._sizes[step]
-                step += 1
-            words, places = self._words.places[done : self._stop].unique(return_inverse=True)
-            rows = self._products.rows(
-                words.tolist(), self._words.names, self._words.vectors, self._product
-            )
-            self._rows = torch.tensor(rows).index_select(0, places)
-        at = self._rows[done - self._start : done - self._start + running]
-        return torch.index_select(self._products.table, 0, at, out=self._step[:running])
+def _tokens_with(room: int, indices: Tensor) -> int:
+    """How many of the first tokens have at most so many distinct words."""
+    _, inverse = indices.unique(return_inverse=True)
+    first = torch.full((int(inverse.max()) + 1,), len(indices))
+    first.scatter_reduce_(0, inverse, torch.arange(len(indices)), "amin")
+    ordered = first.sort().values
+    return int(ordered[room]) if len(ordered) > room else len(indices)

@@ -1,9 +1,9 @@
 """What this CPU really runs, found out in a child process.
 
-Some virtual machines promise matrix units (AMX) that kill a process at its first use. So the
-products of fewer bits are tried in a child: first as oneDNN would run them, then, if the child
-died, with oneDNN held back from those units. What is right and no slower than float32 counts as
-supported. The answer is kept in the user's cache folder, by processor and version of torch.
+Some virtual machines announce matrix units (AMX) that kill a process at its first use. So matmuls
+of fewer bits are tried in a child: first as oneDNN would run them, then, if the child died, with
+oneDNN limited to other instructions. What is right and no slower than float32 counts as supported.
+The answer is kept in the user's cache folder, by CPU and version of torch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from pathlib import Path
 
 import torch
 
-from elmokit.engines import packed_matmul
-from elmokit.engines.packed_matmul import PRECISIONS, Precision
+from elmokit.engines import PRECISIONS, Precision, cpu
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import atomic_file
 
@@ -46,7 +45,7 @@ class Support:
 
 
 def prepare(precision: Precision) -> None:
-    """Make ready for products of this precision; called before weights are packed.
+    """Make ready for matmuls of this precision; called before weights are prepacked.
 
     Raises:
         ConfigError: There is no such precision, or this CPU does not run it.
@@ -57,11 +56,6 @@ def prepare(precision: Precision) -> None:
             f"or {PRECISIONS[-1]!r}"
         )
     if precision == "float32":
-        # A model in fewer bits may follow in this process: the limit must stand before oneDNN
-        # is used at all. Nothing is tried for it.
-        known = _read_answer()
-        if known is not None:
-            _set_limit(known)
         return
     support = probe()
     if precision not in support.precisions:
@@ -72,14 +66,14 @@ def prepare(precision: Precision) -> None:
     if not _set_limit(support):
         raise ConfigError(
             f"precision={precision!r}: this CPU runs it with the environment variable "
-            f"{LIMIT}={support.limit} only, which comes too late in this process; start it "
-            "anew, and elmokit will set the variable in time"
+            f"{LIMIT}={support.limit} only, which comes too late in this process; set the variable "
+            "before it starts, or load this model before any other"
         )
 
 
 @functools.cache
 def probe() -> Support:
-    """Ask the cache folder, or else try it out."""
+    """Read the answer from the cache folder, or else try it out."""
     known = _read_answer()
     if known is not None:
         return known
@@ -95,12 +89,12 @@ def probe() -> Support:
 
 
 def run_child(limit: str | None) -> tuple[int, list[str]]:
-    """Try the products in a child process: its exit code, and the precisions that passed."""
+    """Try the matmuls in a child process: its exit code, and the precisions that passed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     environment["OMP_NUM_THREADS"] = "1"
     if limit is not None:
         environment[LIMIT] = limit
-    code = "from elmokit.engines.cpu_probe import try_products; try_products()"
+    code = "from elmokit.engines.cpu_probe import try_matmuls; try_matmuls()"
     try:
         child = subprocess.run(
             [sys.executable, "-c", code],
@@ -116,29 +110,29 @@ def run_child(limit: str | None) -> tuple[int, list[str]]:
     return child.returncode, [word for word in child.stdout.split() if word in PRECISIONS]
 
 
-def try_products() -> None:
-    """Print the precisions that give the right product at least as fast as float32 does."""
+def try_matmuls() -> None:
+    """Print the precisions that give the right result at least as fast as float32 does."""
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
     matrix = torch.randn(1024, 512, generator=generator)
     x = torch.randn(64, 512, generator=generator)
     exact = x @ matrix.t()
     with torch.no_grad():
-        seconds = _seconds(packed_matmul.pack(matrix, "float32"), x)
+        seconds = _seconds(cpu.prepack(matrix, "float32"), x)
         for precision in PRECISIONS[1:]:
             with suppress(RuntimeError, NotImplementedError, AttributeError, ConfigError):
-                product = packed_matmul.pack(matrix, precision)
-                error = float((product(x) - exact).norm() / exact.norm())
-                if error < WORST_ERROR and _seconds(product, x) <= seconds:
+                matmul = cpu.prepack(matrix, precision)
+                error = float((matmul(x) - exact).norm() / exact.norm())
+                if error < WORST_ERROR and _seconds(matmul, x) <= seconds:
                     print(precision, flush=True)
 
 
-def _seconds(product: packed_matmul.PackedMatmul, x: torch.Tensor) -> float:
-    """The least CPU time of a product; one that is slow beyond doubt is not repeated."""
+def _seconds(matmul: cpu.PackedMatmul, x: torch.Tensor) -> float:
+    """The least CPU time of a matmul; one that is clearly slow is not repeated."""
     best = float("inf")
     for _ in range(20):
         start = time.thread_time()
-        product(x)
+        matmul(x)
         best = min(best, time.thread_time() - start)
         if best > 0.5:
             break
@@ -146,10 +140,10 @@ def _seconds(product: packed_matmul.PackedMatmul, x: torch.Tensor) -> float:
 
 
 def _set_limit(support: Support) -> bool:
-    """Hold oneDNN back if this CPU needs it; False when it is too late for that."""
+    """Limit oneDNN if this CPU needs it; False when it is too late for that."""
     if support.limit is None or os.environ.get(LIMIT) == support.limit:
         return True
-    if packed_matmul.packed_any():
+    if cpu.prepacked_any():
         return False
     os.environ[LIMIT] = support.limit
     return True
@@ -157,7 +151,7 @@ def _set_limit(support: Support) -> bool:
 
 def _answer_file() -> Path:
     folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) / "elmokit" / f"processor-{_fingerprint()}.json"
+    return Path(folder) / "elmokit" / f"cpu-{_fingerprint()}.json"
 
 
 @functools.cache
@@ -180,7 +174,7 @@ def _read_answer() -> Support | None:
 
 
 def _write_answer(support: Support) -> None:
-    # Without a place for it the next process asks again.
+    # Where it cannot be written, the next process tries again.
     with suppress(OSError, DataError, RuntimeError):
         path = _answer_file()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from elmokit.checkpoints.onnx_graph import FORMAT_VERSION, METADATA_PREFIX
 from elmokit.config import ModelConfig, from_dict
-from elmokit.encode.layer_weights import NO_MIX, layer_weights
-from elmokit.encode.pooling import Pool, check_pool
+from elmokit.encode.layers import NO_MIX, Pool, check_pool, layer_weights
 from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from elmokit.text.batching import run_in_batches
 from elmokit.text.inputs import InputBuilder

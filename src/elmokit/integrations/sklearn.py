@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.encode.elmo import BATCH_TOKENS, Elmo, Sentence
-from elmokit.encode.layers import Layers
-from elmokit.encode.pooling import Pool
+from elmokit.encode.elmo import Elmo, Sentence
+from elmokit.encode.layers import Layers, Pool
+from elmokit.engines import BATCH_TOKENS
 from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.integrations.sharing import archive_folder, extracted_folder, shared_model
 from elmokit.tasks.config import TaskConfig

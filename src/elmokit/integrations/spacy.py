@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.checkpoints.fingerprint import fingerprint
-from elmokit.encode.elmo import BATCH_TOKENS, Elmo
+from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
+from elmokit.engines import BATCH_TOKENS
 from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from elmokit.files import atomic_file, read_json
 from elmokit.integrations.sharing import archive_folder, extracted_folder, shared_model

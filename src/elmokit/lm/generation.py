@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from elmokit.engines.device import no_gradients
+from elmokit.engines import LstmState, no_gradients
 from elmokit.errors import ConfigError
 from elmokit.lm.language_model import LanguageModel
-from elmokit.model.lstm import BiLstm, LayerState, LstmState
+from elmokit.model.lstm import BiLstm
 from elmokit.model.packing import Packing
 
 if TYPE_CHECKING:
@@ -123,13 +123,13 @@ class ForwardReader:
             self._lstm = BiLstm(replace(lstm.config, backward=False))
         self._lstm.add_module("forward_stack", lstm.get_submodule("forward_stack"))
 
-    def zero_state(self, rows: int) -> list[LayerState]:
+    def zero_state(self, rows: int) -> list[LstmState]:
         """The zero initial state of some rows."""
-        return [self._lstm.zero_state(rows)] * self._lstm.config.layers
+        return self._lstm.zero_states(rows)
 
     def read(
-        self, rows: Sequence[Sequence[str]], states: list[LayerState]
-    ) -> tuple[list[Tensor], list[LayerState]]:
+        self, rows: Sequence[Sequence[str]], states: list[LstmState]
+    ) -> tuple[list[Tensor], list[LstmState]]:
         """Read the next words of each row, at least one.
 
         Returns:
@@ -139,16 +139,10 @@ class ForwardReader:
         vectors = self._elmo.embed_tokens([flat], use_cache=self._use_cache)[0]
         x = vectors[1:-1]  # (N, P), without markers
         packing = Packing([len(words) for words in rows], x.device)
-        outputs = list(self._lstm.layers(x, packing, states))
+        outputs = list(self._lstm(x, packing, states))
         return [x, *(out.vectors for out in outputs)], [out.state for out in outputs]
 
 
-def choose_rows(states: list[LayerState], rows: Tensor) -> list[LayerState]:
+def choose_rows(states: list[LstmState], rows: Tensor) -> list[LstmState]:
     """The states of the rows with these indices, (M,)."""
-    return [
-        {
-            name: LstmState(*(tensor.index_select(0, rows) for tensor in state))
-            for name, state in layer.items()
-        }
-        for layer in states
-    ]
+    return [LstmState(*(part.index_select(1, rows) for part in state)) for state in states]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmokit.engines.device import no_gradients
+from elmokit.engines import no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.text.vocab import Vocabulary
 
@@ -89,7 +89,7 @@ class LanguageModel:
         """
         tokens, packing, lengths = self.elmo.embed_tokens(batch)
         top = tokens
-        for layer in self.elmo.bilm.layers(tokens, packing, self.elmo.bilm.zero_states(len(batch))):
+        for layer in self.elmo.bilm(tokens, packing, self.elmo.bilm.zero_states(len(batch))):
             top = layer.vectors  # (N, 2P); the lower layers are freed
         halves = top.chunk(len(self.directions), dim=1)  # 2 x (N, P)
         return dict(zip(self.directions, halves, strict=True)), lengths

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from elmokit.engines.device import no_gradients
+from elmokit.engines import LstmState, no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import BATCH_TOKENS, LanguageModel
 from elmokit.lm.scoring import perplexity_of, score_stream
-from elmokit.model.lstm import LayerState
 from elmokit.model.packing import Packing
 
 if TYPE_CHECKING:
@@ -197,9 +196,9 @@ def _read_window(
     model: LanguageModel,
     cursors: list[Cursor],
     steps: int,
-    states: list[LayerState],
+    states: list[LstmState],
     sums: _Sums,
-) -> list[LayerState]:
+) -> list[LstmState]:
     """Advance all rows by some steps, add up their log-probabilities, return their states."""
     inputs: list[str] = []
     targets: list[int] = []
@@ -214,10 +213,10 @@ def _read_window(
     distinct = {word: i for i, word in enumerate(dict.fromkeys(inputs))}
     vectors = model.elmo.embed_tokens([list(distinct)])[0][1:-1]  # (words, P), without markers
     x = vectors[torch.tensor([distinct[word] for word in inputs], device=device)]  # (2N, P)
-    packing = _StreamPacking([steps] * (len(cursors) // steps), model.directions, device)
-    reached: list[LayerState] = []
+    packing = _StreamPacking([steps] * (len(cursors) // steps), device)
+    reached: list[LstmState] = []
     top = x
-    for layer in model.elmo.bilm.lstm.layers(x, packing, states):
+    for layer in model.elmo.bilm.lstm(x, packing, states):
         top = layer.vectors  # (N, 2P)
         reached.append(layer.state)
     outputs = torch.cat(top.chunk(len(model.directions), dim=1))  # (2N, P)
@@ -235,15 +234,9 @@ class _StreamPacking(Packing):
     output holds both directions' vectors of a step concatenated, (N, 2P).
     """
 
-    def __init__(
-        self, lengths: list[int], directions: tuple[str, ...], device: torch.device
-    ) -> None:
-        super().__init__(lengths, device)
-        self._directions = directions
+    def pack(self, flat: Tensor, directions: Sequence[str]) -> Tensor:
+        pack = super().pack
+        return torch.cat([pack(own, ("forward",)) for own in flat.chunk(len(directions))])
 
-    def pack(self, flat: Tensor, direction: str) -> Tensor:
-        own = flat.chunk(len(self._directions))[self._directions.index(direction)]  # (N, P)
-        return super().pack(own, "forward")
-
-    def unpack(self, packed: Tensor, direction: str) -> Tensor:
-        return super().unpack(packed, "forward")
+    def unpack(self, packed: Tensor, directions: Sequence[str]) -> tuple[Tensor, ...]:
+        return super().unpack(packed, ("forward",) * len(directions))

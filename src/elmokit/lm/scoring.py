@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.engines.device import no_gradients
+from elmokit.engines import no_gradients
 from elmokit.errors import ConfigError
 from elmokit.lm.language_model import BATCH_TOKENS, LanguageModel
 from elmokit.text.batching import run_in_batches

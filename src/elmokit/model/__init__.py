@@ -1,4 +1,9 @@
-"""Stage 2: ids → layers → one vector.
+"""Stage 2: ids → hidden states → layers.
+
+bilm is the whole model, with the forward pass that encoding, fine-tuning, the language model and
+pretraining share; char_cnn makes token vectors of words; packing orders a batch for the LSTM; lstm
+runs the stacks of both directions by an engine of `elmokit.engines`; scalar_mix mixes layers;
+softmax predicts words; init draws starting weights.
 
 Letters for dimensions, here and everywhere:
 **B** sentences, **T** tokens (steps), **N** tokens of a whole batch or distinct words,
@@ -24,5 +29,5 @@ the gate multiplies the transform |
 | ``softmax.adaptive.*`` | | instead of these two in an adaptive softmax |
 | ``mixes.{k}.weights`` / ``.gamma`` | (L + 1,), () | weights before the softmax |
 
-The four gates stand in the order input, forget, candidate, output.
+The gates are in the order i, f, g, o: input gate, forget gate, candidate, output gate.
 """

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from elmokit.config import ModelConfig
-from elmokit.engines.cpu_probe import prepare
-from elmokit.engines.packed_matmul import Precision
-from elmokit.engines.threads import run_in_parallel, split_threads
+from elmokit.engines import LstmState, Plan, Precision
 from elmokit.errors import CheckpointError
-from elmokit.model.lstm import BiLstm, LayerOutput, LayerState, LstmLayer
-from elmokit.model.packed_linear import PackedLinear
-from elmokit.model.packing import Packing
+from elmokit.model.char_cnn import Linear, TokenEncoder
+from elmokit.model.lstm import BiLstm, LayerOutput, LstmLayer
+from elmokit.model.packing import Packing, Windows
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.model.softmax import WordSoftmax
-from elmokit.model.token_encoder import TokenEncoder
 from elmokit.text.inputs import WordInputs
-
-__all__ = [
-    "BiLM",
-    "Precision",
-    "build",
-    "check_weights",
-    "prepare",
-    "run_in_parallel",
-    "split_threads",
-    "tensor_shapes",
-]
 
 
 class BiLM(nn.Module):
-    """A whole model with uninitialised weights; see `build` and `initialise`."""
+    """A whole model with uninitialised weights; see `build` and `elmokit.model.init`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -49,57 +35,75 @@ class BiLM(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights live."""
+        """Where the weights are."""
         return next(self.parameters()).device
 
     def set_precision(self, precision: Precision) -> None:
-        """Choose the type of the matmuls in inference on a CPU; see `prepare`."""
+        """Choose the type of the matmuls in inference; see `elmokit.engines.check_device`."""
         self.precision = precision
         for module in self.modules():
-            if isinstance(module, LstmLayer | PackedLinear):
+            if isinstance(module, LstmLayer | Linear):
                 module.precision = precision
 
-    def forget_packed(self) -> None:
-        """Let go of packed weights: after the weights were changed behind torch's back."""
+    def forget_prepared(self) -> None:
+        """Drop what engines prepared: after the weights were changed behind torch's back."""
         for module in self.modules():
-            if isinstance(module, BiLstm | LstmLayer | PackedLinear):
-                module.forget_packed()
+            if isinstance(module, BiLstm | LstmLayer | Linear):
+                module.forget_prepared()
 
-    def zero_states(self, rows: int) -> list[LayerState]:
-        """A a zero initial state of every LSTM layer for a batch of so many sentences."""
-        return [self.lstm.zero_state(rows)] * self.config.lstm.layers
+    def plan(self, sentences: int | None = None) -> Plan:
+        """How so many sentences are run here; None: many."""
+        return self.lstm.plan(sentences)
 
-    def embed(self, words: WordInputs) -> Tensor:
+    def zero_states(self, rows: int) -> list[LstmState]:
+        """A zero initial state of every LSTM layer for a batch of so many sentences."""
+        return self.lstm.zero_states(rows)
+
+    def embed(self, *words: WordInputs, dtype: torch.dtype | None = None) -> Tensor:
         """Token vectors of words, as ids that the encoder reads: (n, P).
 
-        While nothing learns, the model's own precision holds, whatever the precision around it;
-        in bfloat16 a GPU's character CNN is one kernel.
-        """
-        if torch.is_grad_enabled():
-            vectors: Tensor = self.encoder(words)
-            return vectors
-        device = self.device.type
-        half = self.precision == "bfloat16" and device == "cuda"
-        with torch.autocast(device, torch.bfloat16, enabled=half):
-            vectors = self.encoder(words)
-        return vectors.float() if half else vectors
-
-    def layers(
-        self, tokens: Tensor, packing: Packing, states: list[LayerState]
-    ) -> Iterator[LayerOutput]:
-        """The L + 1 exposed layers of a flat batch, lowest first.
+        Without gradients the model's own precision holds, whatever the precision around it; in
+        bfloat16 a GPU's character CNN is one kernel.
 
         Args:
-            tokens: Token vectors, sentence markers included: (N, P).
+            words: The ids, in one group or several.
+            dtype: The type of the matmuls in training; left out, that of the code around.
+        """
+        if dtype is None and torch.is_grad_enabled():
+            return torch.cat([self.encoder(group) for group in words])
+        half = (dtype or self.plan().dtype) == torch.bfloat16
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            vectors = torch.cat([self.encoder(group) for group in words])
+        return vectors.to(dtype or torch.float32) if dtype or half else vectors
+
+    def forward(
+        self,
+        tokens: Tensor,
+        packing: Packing | Windows,
+        states: Sequence[LstmState],
+        *,
+        dropout: float = 0.0,
+    ) -> Iterator[LayerOutput]:
+        """The L + 1 exposed layers of a batch, lowest first, each computed when it is asked for.
+
+        Encoding, fine-tuning, the language model and pretraining all run this.
+
+        Args:
+            tokens: Token vectors, sentence markers included: (N, P). Of windows in training, the
+                vectors of the distinct words.
             packing: The batch's order.
             states: Where each LSTM layer starts.
+            dropout: Share of elements set to zero in training, in the input of the first LSTM
+                layer and in the output of every one (which the layer above reads, and its residual
+                carries), as in the original training code.
 
         Yields:
-            Layer 0, the token vector once per direction, then every LSTM layer.
+            Layer 0, the token vectors once per direction, then every LSTM layer.
         """
-        yield LayerOutput((tokens,) * len(self.config.lstm.directions), {})
-        above = self.lstm.layers(tokens, packing, states)
-        del tokens  # on a long document every copy is felt
+        nothing = tokens.new_empty(len(self.lstm.directions), 0, 0)
+        yield LayerOutput((tokens,) * len(nothing), LstmState(nothing, nothing))
+        above = self.lstm(tokens, packing, states, dropout=dropout)
+        del tokens  # free early: dominates peak memory on long inputs
         yield from above
 
 

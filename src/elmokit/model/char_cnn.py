@@ -1,21 +1,45 @@
-"""The character CNN: a word's spelling becomes one vector, with highways on top."""
+"""Words to the vectors that enter the LSTM: the character CNN, the word table, the projection."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.config import CharacterConfig
-from elmokit.engines.packed_once import is_cpu_inference
-from elmokit.engines.pointwise import TRITON
-from elmokit.model.packed_linear import PackedLinear
-
-FILTER_WORDS = 64
-"""Words whose filters run together in inference on a CPU."""
+from elmokit.config import CharacterConfig, ModelConfig
+from elmokit.engines import Precision, choose_engine, to_device
+from elmokit.engines.cpu import PackedMatmul, PreparedOnce, prepack
+from elmokit.text.inputs import WordInputs
 
 
-class Highway(PackedLinear):
+class Linear(nn.Module):
+    """A matrix and a bias, (N, in) to (N, out), with a prepacked copy for inference on a CPU."""
+
+    def __init__(self, width_in: int, width_out: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width_out, width_in))
+        self.bias = nn.Parameter(torch.empty(width_out))
+        self.precision: Precision = "float32"
+        self._prepacked = PreparedOnce[PackedMatmul]()
+
+    def linear(self, x: Tensor) -> Tensor:
+        """The matmul."""
+        if not choose_engine(x.device, x.dtype).prepacked:
+            return F.linear(x, self.weight, self.bias)
+        matmul = self._prepacked.get(
+            (self.weight,), self.precision, lambda: prepack(self.weight.detach(), self.precision)
+        )
+        return matmul.linear(self.bias, x)  # (N, out)
+
+    def forget_prepared(self) -> None:
+        """Drop the prepacked weights."""
+        self._prepacked.forget()
+
+
+class Highway(Linear):
     """y = g · relu(A x + a) + (1 - g) · x with g = sigmoid(B x + b).
 
     One matrix holds both: its first F rows are A, its last F rows are B.
@@ -41,19 +65,18 @@ class Filter(nn.Module):
     def forward(self, characters: Tensor) -> Tensor:
         """The largest response anywhere in the word: (N, C, E) to (N, n).
 
-        One matmul over all windows; a convolution of so few channels is slower, and on
-        a GPU it looks for a plan anew at every number of words.
+        One matmul over all windows; a convolution of so few channels is slower, and on a GPU it
+        searches for an algorithm again at every number of words.
         """
         count, dim, width = self.weight.shape
         windows = characters.unfold(1, width, 1).transpose(2, 3)  # (N, C - width + 1, width, E)
         matrix = self.weight.transpose(1, 2).reshape(count, width * dim)
         rows = windows.flatten(2)  # (N, positions, width * E)
-        if not rows.is_cuda:
-            # Windows overlap in memory; the CPU's product would copy them word by word.
+        if not choose_engine(rows.device).overlapping:
             rows = rows.contiguous()
         responses = F.linear(rows, matrix, self.bias)  # (N, positions, n)
         if torch.is_grad_enabled():
-            # Its gradient goes to one place, which is half the work of amax's.
+            # Its gradient goes to one position, which is half the work of amax's.
             return responses.max(dim=1).values
         return responses.amax(dim=1)
 
@@ -72,11 +95,11 @@ class CharacterCnn(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Read the spelling of each word."""
-        if ids.is_cuda and TRITON and torch.is_autocast_enabled("cuda"):
+        plan = choose_engine(ids.device, self.embedding.dtype)
+        if plan.fused_cnn and torch.is_autocast_enabled("cuda"):
             x = self._fused_maxima(ids)  # (N, F)
-        elif is_cpu_inference(self.embedding):
-            # In small groups the responses stay in the CPU cache.
-            x = torch.cat([self._maxima(some) for some in ids.split(FILTER_WORDS)])  # (N, F)
+        elif plan.filter_words is not None:
+            x = torch.cat([self._maxima(some) for some in ids.split(plan.filter_words)])  # (N, F)
         else:
             x = self._maxima(ids)  # (N, F)
         x = self._activation(x)
@@ -97,9 +120,57 @@ class CharacterCnn(nn.Module):
 
     def _look_up(self, ids: Tensor) -> Tensor:
         """The characters' vectors: (N, C) to (N, C, E)."""
-        if ids.is_cuda and torch.is_grad_enabled():
-            # As a product with ones and zeros: on a GPU the gradient of a lookup adds up in
-            # another order every time, and training would not be the same twice.
+        if choose_engine(ids.device).one_hot:
             rows = torch.arange(len(self.embedding), device=ids.device)
             return (ids[..., None] == rows).to(self.embedding.dtype) @ self.embedding
         return F.embedding(ids, self.embedding)
+
+
+class WordTable(nn.Module):
+    """One learned vector per word of the vocabulary."""
+
+    def __init__(self, rows: int, dim: int) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(rows, dim))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Look up (N,) ids, giving (N, dim)."""
+        return F.embedding(ids, self.embedding)
+
+
+class Projection(Linear):
+    """A matrix and a bias."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, in) to (N, out)."""
+        return self.linear(x)
+
+
+class TokenEncoder(nn.Module):
+    """Distinct words to token vectors (N, P). A word's vector depends on the word alone."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.characters = CharacterCnn(config.characters) if config.characters else None
+        self.words = WordTable(config.words.rows, config.words.dim) if config.words else None
+        self.projection = (
+            Projection(config.input_width, config.lstm.width) if config.input_projection else None
+        )
+
+    def forward(self, inputs: WordInputs) -> Tensor:
+        """Encode each word once."""
+        device = next(self.parameters()).device
+        parts: list[Tensor] = []
+        if self.words is not None:
+            parts.append(self.words(_to(inputs.words, device)))  # (N, Ew)
+        if self.characters is not None:
+            parts.append(self.characters(_to(inputs.characters, device)))  # (N, F)
+        x = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        return self.projection(x) if self.projection is not None else x  # (N, P)
+
+
+def _to(ids: Any, device: torch.device) -> Tensor:
+    """Ids on the device; arrays and pinned tensors are copied while the host continues."""
+    if isinstance(ids, np.ndarray):
+        return to_device(ids, device)
+    return torch.as_tensor(ids).to(device, non_blocking=True)

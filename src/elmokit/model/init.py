@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from elmokit.config import ModelConfig
 from elmokit.model.bilm import BiLM
-from elmokit.model.char_cnn import CharacterCnn, Filter, Highway
+from elmokit.model.char_cnn import CharacterCnn, Filter, Highway, Projection, WordTable
 from elmokit.model.lstm import LstmLayer
 from elmokit.model.softmax import WordSoftmax
-from elmokit.model.token_encoder import Projection, WordTable
 
 HIGHWAY_GATE_BIAS = -2.0  # highways start out by letting their input through
 

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from elmokit.config import LstmConfig
-from elmokit.engines import Clips, LstmState, LstmWeights, run_lstm
-from elmokit.engines.cpu import PackedWeights, run_slots
-from elmokit.engines.few_rows import MOST_NUMBERS, MOST_ROWS, FewRowsWeights, run_few_rows
-from elmokit.engines.packed_matmul import Precision
-from elmokit.engines.packed_once import PackedOnce, is_cpu_inference, seen_weights
-from elmokit.engines.stacked import StackedWeights, run_stacked
-from elmokit.engines.threads import run_in_parallel
-from elmokit.engines.word_products import Words
-from elmokit.model.packing import Packing
-
-__all__ = ["BiLstm", "LayerOutput", "LayerState", "LstmLayer", "LstmState"]
-
-LayerState = Mapping[str, LstmState]
-"""State of one layer by direction; rows stand in the batch's own order."""
+from elmokit.engines import (
+    Clips,
+    Engine,
+    Inputs,
+    LstmState,
+    LstmWeights,
+    Plan,
+    Precision,
+    Words,
+    choose_engine,
+)
+from elmokit.engines.batched import BatchedEngine, stack_weights
+from elmokit.engines.cpu import CpuEngine, PrepackedWeights, PreparedOnce, seen_weights
+from elmokit.engines.reference import ReferenceEngine
+from elmokit.engines.train import TrainEngine
+from elmokit.model.packing import Packing, Windows
 
 
 class LayerOutput(NamedTuple):
     """One exposed layer: the vectors of each direction, and the state behind them."""
 
     halves: tuple[Tensor, ...]  # D x (N, P), flat
-    state: LayerState
+    state: LstmState  # rows in the batch's own order
 
     @property
     def vectors(self) -> Tensor:
@@ -39,7 +41,7 @@ class LayerOutput(NamedTuple):
 
 
 class LstmLayer(nn.Module):
-    """The matrices of one layer in one direction; the engine does the work."""
+    """The matrices of one layer in one direction; an engine runs them."""
 
     def __init__(self, config: LstmConfig) -> None:
         super().__init__()
@@ -49,26 +51,25 @@ class LstmLayer(nn.Module):
         self.projection = (
             nn.Parameter(torch.empty(config.width, config.cells)) if config.projection else None
         )
-
         self.precision: Precision = "float32"
-        self._packed = PackedOnce[PackedWeights]()
+        self._prepacked = PreparedOnce[PrepackedWeights]()
 
     def weights(self) -> LstmWeights:
-        """What the engine needs."""
+        """What an engine needs."""
         return LstmWeights(self.input_weight, self.state_weight, self.bias, self.projection)
 
-    def packed(self, forget_bias: float) -> PackedWeights:
-        """The same for the engine of inference."""
+    def prepacked(self, forget_bias: float) -> PrepackedWeights:
+        """The same for inference on a CPU."""
         weights = self.weights()
-        return self._packed.get(
+        return self._prepacked.get(
             weights,
             f"{self.precision} {forget_bias}",
-            lambda: PackedWeights(weights, forget_bias, self.precision),
+            lambda: PrepackedWeights(weights, forget_bias, self.precision),
         )
 
-    def forget_packed(self) -> None:
-        """Let go of the packed weights."""
-        self._packed.forget()
+    def forget_prepared(self) -> None:
+        """Drop the prepacked weights."""
+        self._prepacked.forget()
 
 
 class BiLstm(nn.Module):
@@ -77,189 +78,104 @@ class BiLstm(nn.Module):
     def __init__(self, config: LstmConfig) -> None:
         super().__init__()
         self.config = config
+        self.directions = config.directions
         for direction in config.directions:
             stack = nn.ModuleList(LstmLayer(config) for _ in range(config.layers))
             self.add_module(f"{direction}_stack", stack)
-        self._stacked = [PackedOnce[StackedWeights]() for _ in range(config.layers)]
-        self._few_rows = [PackedOnce[FewRowsWeights]() for _ in range(config.layers)]
+        self._batched = [PreparedOnce[BatchedEngine]() for _ in range(config.layers)]
 
-    def forget_packed(self) -> None:
-        """Let go of the stacked weights."""
-        for stacked, few_rows in zip(self._stacked, self._few_rows, strict=True):
-            stacked.forget()
-            few_rows.forget()
+    def forget_prepared(self) -> None:
+        """Drop the stacked weights."""
+        for engine in self._batched:
+            engine.forget()
 
     def seen(self) -> tuple[object, ...]:
         """Equal as long as torch counts no change of the weights."""
         return seen_weights(self.parameters())
 
-    def zero_state(self, rows: int) -> LayerState:
-        """A a zero initial state for a batch of so many sentences."""
-        some = next(self.parameters())
-        blank = LstmState(
-            some.new_zeros(rows, self.config.cells), some.new_zeros(rows, self.config.width)
+    def zero_states(self, rows: int) -> list[LstmState]:
+        """A zero initial state of every layer for a batch of so many sentences."""
+        some, directions = next(self.parameters()), len(self.directions)
+        return [
+            LstmState(
+                some.new_zeros(directions, rows, self.config.cells),
+                some.new_zeros(directions, rows, self.config.width),
+            )
+            for _ in range(self.config.layers)
+        ]
+
+    def plan(self, sentences: int | None = None, *, windows: bool = False) -> Plan:
+        """How so many sentences are run; None: many."""
+        some = self._layer(self.directions[0], 0)
+        return choose_engine(
+            some.bias.device,
+            some.bias.dtype,
+            precision=some.precision,
+            sentences=sentences,
+            matrix=4 * self.config.cells * self.config.width,
+            windows=windows,
         )
-        return dict.fromkeys(self.config.directions, blank)
 
     def _layer(self, direction: str, number: int) -> LstmLayer:
         layer = self.get_submodule(f"{direction}_stack.{number}")
         assert isinstance(layer, LstmLayer)
         return layer
 
-    def layers(
-        self, x: Tensor, packing: Packing, states: list[LayerState]
+    def forward(
+        self,
+        tokens: Tensor,
+        packing: Packing | Windows,
+        states: Sequence[LstmState],
+        *,
+        dropout: float = 0.0,
     ) -> Iterator[LayerOutput]:
-        """Run the stacks, one layer at a time.
-
-        Args:
-            x: Token vectors of the flat batch: (N, P).
-            packing: The batch's order.
-            states: Where each layer starts.
+        """Run the stacks, one layer at a time; see `BiLM.forward`.
 
         Yields:
             The output of each LSTM layer; what is not asked for is not computed.
         """
-        if is_cpu_inference(x):
-            few = not packing.turns.at and self.few_rows_pay(packing.sentences)
-            engine = self._few_rows_layers if few else self._fast_layers
-            yield from engine(x, packing, states)
-            return
-        if x.is_cuda and not torch.is_grad_enabled():
-            yield from self._gpu_layers(x, packing, states)
-            return
-        inputs = {name: packing.pack(x, name) for name in self.config.directions}  # (N, P)
-        del x  # on a long document every copy is felt
-        for number, start in enumerate(states):
-            ends: dict[str, LstmState] = {}
-            for name in self.config.directions:
-                output, ends[name] = run_lstm(
-                    inputs[name],
-                    packing.batch_sizes,
-                    LstmState(*map(packing.sort, start[name])),
-                    self._layer(name, number).weights(),
-                    self._clips,
-                    self.config.forget_bias,
-                    packing.turns,
-                )  # (N, P)
-                inputs[name] = self._next_inputs(number, inputs[name], output)
+        # Where rows pass from sentence to sentence, a few sentences are run like many.
+        sentences = None if packing.refills.at else packing.sentences
+        plan = self.plan(sentences, windows=isinstance(packing, Windows))
+        kind = tokens.dtype
+        x: Inputs
+        if plan.engine == "cpu" and packing.words is not None:
+            words, indices = packing.words
+            x = Words(words, packing.pack(indices, self.directions))
+        else:
+            x = packing.pack(tokens.to(plan.dtype or kind), self.directions)  # (D, N, P)
+            x = F.dropout(x, dropout, training=dropout > 0)
+        del tokens  # free early: dominates peak memory on long inputs
+        for number, state in enumerate(states):
+            output, end = self._engine(number, plan, plan.dtype or kind).run(
+                x, packing, packing.sort(state)
+            )
+            # The first layer has no residual, and the state holds the output without it.
+            if self.config.residual and number:
+                assert isinstance(x, Tensor)
+                output = output + x if torch.is_grad_enabled() else output.add_(x)
+            x = F.dropout(output, dropout, training=dropout > 0)
+            del output
             # Not bound to a name: while the next layer runs, nobody may hold this one's vectors.
-            yield self._layer_output(packing, inputs, ends)
+            yield LayerOutput(packing.unpack(x.to(kind), self.directions), packing.restore(end))
 
-    def _fast_layers(
-        self, x: Tensor, packing: Packing, states: list[LayerState]
-    ) -> Iterator[LayerOutput]:
-        """The same by the engine of inference, both directions side by side."""
-        inputs: dict[str, Tensor | Words] = {}
-        for name in self.config.directions:
-            if packing.words is None:
-                inputs[name] = packing.pack(x, name)  # (N, P)
-            else:
-                names, vectors, places = packing.words
-                inputs[name] = Words(names, vectors, packing.pack(places, name))
-        del x  # on a long document every copy is felt
-        for number, start in enumerate(states):
-            results = run_in_parallel(
-                [
-                    partial(
-                        run_slots,
-                        inputs[name],
-                        packing.batch_sizes,
-                        LstmState(*map(packing.sort, start[name])),
-                        self._layer(name, number).packed(self.config.forget_bias),
-                        self._clips,
-                        packing.turns,
-                    )
-                    for name in self.config.directions
-                ]
-            )
-            ends: dict[str, LstmState] = {}
-            outputs: dict[str, Tensor] = {}
-            for name in self.config.directions:
-                output, ends[name] = results.pop(0)
-                outputs[name] = self._next_inputs(number, inputs.pop(name), output)
-            yield self._layer_output(packing, outputs, ends)
-            inputs.update(outputs)
-
-    def few_rows_pay(self, sentences: int) -> bool:
-        """Whether a CPU runs so many sentences by the engine for a few."""
-        # Its products are exact: int8 alone would not give what int8 among others gives.
-        exact = self._layer(self.config.directions[0], 0).precision == "float32"
-        numbers = 4 * self.config.cells * self.config.width
-        return exact and sentences <= MOST_ROWS and sentences * numbers <= MOST_NUMBERS
-
-    def _few_rows_layers(
-        self, x: Tensor, packing: Packing, states: list[LayerState]
-    ) -> Iterator[LayerOutput]:
-        """The same for a few sentences, both directions in one operation."""
-        names = self.config.directions
-        inputs = [packing.pack(x, name) for name in names]  # D x (N, P)
-        del x  # on a long document every copy is felt
-        for number, start in enumerate(states):
-            layers = [self._layer(name, number) for name in names]
-            packed = [layer.packed(self.config.forget_bias) for layer in layers]
-            plain = [layer.weights() for layer in layers]
-            weights = self._few_rows[number].get(
-                tuple(tensor for one in plain for tensor in one),
-                f"{self.config.forget_bias}",
-                partial(FewRowsWeights, plain, packed),
-            )
-            begin = [LstmState(*map(packing.sort, start[name])) for name in names]
-            results = run_few_rows(inputs, packing.batch_sizes, begin, weights, self._clips)
-            for place, (output, _) in enumerate(results):
-                inputs[place] = self._next_inputs(number, inputs[place], output)
-            yield self._layer_output(
-                packing,
-                dict(zip(names, inputs, strict=True)),
-                {name: end for name, (_, end) in zip(names, results, strict=True)},
-            )
-
-    def _gpu_layers(
-        self, x: Tensor, packing: Packing, states: list[LayerState]
-    ) -> Iterator[LayerOutput]:
-        """The same on a GPU, both directions in one product."""
-        names = self.config.directions
-        half = self._layer(names[0], 0).precision == "bfloat16"
-        dtype = torch.bfloat16 if half else torch.float32
-        inputs = torch.stack([packing.pack(x.to(dtype), name) for name in names])  # (D, N, P)
-        del x
-        for number, start in enumerate(states):
-            layers = [self._layer(name, number).weights() for name in names]
-            weights = self._stacked[number].get(
-                tuple(tensor for layer in layers for tensor in layer),
-                f"{dtype}",
-                partial(StackedWeights, layers, self.config.forget_bias, dtype),
-            )
-            begin = [LstmState(*map(packing.sort, start[name])) for name in names]
-            # A frozen model keeps its own precision inside a task that learns in another.
-            with torch.autocast("cuda", enabled=False):
-                output, ends = run_stacked(
-                    inputs, packing.batch_sizes, begin, weights, self._clips, packing.last
-                )
-            inputs = self._next_inputs(number, inputs, output)
-            yield self._layer_output(
-                packing,
-                dict(zip(names, inputs.float(), strict=True)),
-                dict(zip(names, ends, strict=True)),
-            )
-
-    @property
-    def _clips(self) -> Clips:
-        return Clips(self.config.cell_clip, self.config.projection_clip)
-
-    def _next_inputs(self, number: int, x: Tensor | Words, output: Tensor) -> Tensor:
-        """What the next layer reads: (N, P).
-
-        The carried state is the output before the residual is added, and the first layer never
-        has one.
-        """
-        if self.config.residual and number:
-            assert isinstance(x, Tensor)
-            return output + x
-        return output
-
-    def _layer_output(
-        self, packing: Packing, outputs: Mapping[str, Tensor], ends: Mapping[str, LstmState]
-    ) -> LayerOutput:
-        halves = tuple(packing.unpack(outputs[name], name) for name in self.config.directions)
-        state = {name: LstmState(*map(packing.restore, end)) for name, end in ends.items()}
-        return LayerOutput(halves, state)
+    def _engine(self, number: int, plan: Plan, dtype: torch.dtype) -> Engine:
+        """The engine of a layer, with its weights; the type of the matmuls."""
+        config = self.config
+        clips = Clips(config.cell_clip, config.projection_clip)
+        layers = [self._layer(name, number) for name in self.directions]
+        weights = [layer.weights() for layer in layers]
+        if plan.engine == "reference":
+            return ReferenceEngine(weights, clips, config.forget_bias)
+        if plan.engine == "train":
+            return TrainEngine(stack_weights(weights, dtype), clips, config.forget_bias)
+        prepacked = None
+        if plan.prepacked:
+            prepacked = [layer.prepacked(config.forget_bias) for layer in layers]
+            if plan.engine == "cpu":
+                return CpuEngine(prepacked, clips)
+        return self._batched[number].get(
+            [tensor for one in weights for tensor in one],
+            f"{dtype} {config.forget_bias}",
+            lambda: BatchedEngine(weights, clips, config.forget_bias, dtype, prepacked),
+        )

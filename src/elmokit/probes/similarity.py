@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import torch
 
-from elmokit.encode.similarity import cosine
+from elmokit.encode.similarity import similarity as cosine
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.pair_files import Pair, WordInContext, read_pairs, split_pairs
 from elmokit.probes.report import Cost, Report, Stopwatch

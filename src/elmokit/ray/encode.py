@@ -35,7 +35,7 @@ from elmokit.training.distributed import PeerError
 
 if TYPE_CHECKING:
     from elmokit.encode.writers import DType
-    from elmokit.model.bilm import Precision
+    from elmokit.engines import Precision
 
 PIECE_LINES = 2000
 """Texts of a piece, unless said otherwise."""

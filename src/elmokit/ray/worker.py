@@ -23,7 +23,7 @@ from elmokit.text.sentences import split_texts
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
-    from elmokit.model.bilm import Precision
+    from elmokit.engines import Precision
 
 SHARED = "Put it on storage that all machines share, under one path."
 CHANGED = "the file has changed since the work began. Encode it into a new folder."

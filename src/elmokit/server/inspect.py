@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmokit.engines.device import no_gradients
+from elmokit.engines import no_gradients
 from elmokit.lm.language_model import LanguageModel
 from elmokit.model.char_cnn import CharacterCnn, Filter, Highway
 from elmokit.server.registry import predicts_words
-from elmokit.text.chars import BYTE_SHIFT, Alphabet, ByteAlphabet
-from elmokit.text.inputs import InputBuilder
+from elmokit.text.inputs import BYTE_SHIFT, Alphabet, ByteAlphabet
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
@@ -47,7 +45,7 @@ def inspect_word(elmo: Elmo, tokens: Sequence[str], position: int, k: int) -> di
         vectors, packing, _ = elmo.embed_tokens([list(tokens)])  # (N, P)
         # The BOS marker shifts everything by one.
         report["token_vector"] = _numbers(vectors[position + 1])
-        layers = elmo.bilm.layers(vectors, packing, elmo.bilm.zero_states(1))
+        layers = elmo.bilm(vectors, packing, elmo.bilm.zero_states(1))
         next(layers)  # layer 0 is the token vector
         directions = elmo.config.lstm.directions
         report["layers"] = [
@@ -74,7 +72,7 @@ def _numbers(vector: Tensor) -> dict[str, Any]:
 def _char_cnn(elmo: Elmo, word: str, k: int) -> dict[str, Any]:
     """The steps of the character CNN for a word; empty for a model without one."""
     cnn = elmo.bilm.encoder.characters
-    alphabet = _alphabet(elmo)
+    alphabet = elmo.alphabet
     if cnn is None or alphabet is None:
         return {"characters": [], "widths": [], "filters": [], "highways": []}
     ids = alphabet.ids([word])  # (1, C)
@@ -134,17 +132,6 @@ def _filters(cnn: CharacterCnn, ids: Tensor) -> tuple[Tensor, list[int], list[in
         starts += best.indices.tolist()
         widths += [width] * count
     return torch.cat(values), starts, widths
-
-
-_ALPHABETS: WeakKeyDictionary[Elmo, Alphabet | None] = WeakKeyDictionary()
-
-
-def _alphabet(elmo: Elmo) -> Alphabet | None:
-    """The model's alphabet; cached, because `checkpoint` copies all weights to the CPU."""
-    if elmo not in _ALPHABETS:
-        symbols = elmo.checkpoint().symbols
-        _ALPHABETS[elmo] = InputBuilder(elmo.config, elmo.vocabulary, symbols).alphabet
-    return _ALPHABETS[elmo]
 
 
 def _names(alphabet: Alphabet, word: str, ids: list[int]) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.engines.device import to_device
+from elmokit.engines import to_device
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.encoder import ClassLoss, check_classes, known_classes
 from elmokit.tasks.task import Batch, Head, Task

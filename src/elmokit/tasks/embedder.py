@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from elmokit.engines.device import to_device
+from elmokit.engines import to_device
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import PLACES, TaskConfig
 from elmokit.tasks.examples import Tokens

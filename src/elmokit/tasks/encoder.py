@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from elmokit.engines.device import to_device
+from elmokit.engines import to_device
 from elmokit.errors import DataError
 from elmokit.tasks.config import ClassLossConfig, EncoderConfig
 from elmokit.tasks.embedder import Side, Widths

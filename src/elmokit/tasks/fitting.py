@@ -17,7 +17,7 @@ import torch
 
 from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.config import to_dict
-from elmokit.engines.device import check_device
+from elmokit.engines import check_device
 from elmokit.errors import ConfigError
 from elmokit.files import atomic_file
 from elmokit.tasks.config import TaskConfig

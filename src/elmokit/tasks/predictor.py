@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from elmokit import __version__
 from elmokit.config import from_dict, to_dict
-from elmokit.engines.device import check_device
+from elmokit.engines import check_device
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import atomic_file, read_json
 from elmokit.tasks.config import TaskConfig

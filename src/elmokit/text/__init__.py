@@ -1,8 +1,8 @@
 """Text: files → texts → sentences → tokens → ids.
 
-readers reads texts from files line by line, sentences and tokens cut them, chars turns words into
-character ids and vocab into word ids, inputs joins both for the model, batching groups sentences
-of similar length.
+readers reads texts from files line by line, sentences and tokens cut them, vocab turns
+words into word ids and inputs into what the model reads, character ids included, batching groups
+sentences of similar length.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _HOMES = {
     "sentence_spans": "elmokit.text.sentences",
     "get_tokenizer": "elmokit.text.tokens",
     "Tokenizer": "elmokit.text.tokens",
-    "ByteAlphabet": "elmokit.text.chars",
-    "UnicodeAlphabet": "elmokit.text.chars",
+    "ByteAlphabet": "elmokit.text.inputs",
+    "UnicodeAlphabet": "elmokit.text.inputs",
     "Vocabulary": "elmokit.text.vocab",
     "read_vocabulary": "elmokit.text.vocab",
 }
 
 if TYPE_CHECKING:
-    from elmokit.text.chars import ByteAlphabet, UnicodeAlphabet
+    from elmokit.text.inputs import ByteAlphabet, UnicodeAlphabet
     from elmokit.text.readers import numbered_lines, read_texts
     from elmokit.text.sentences import sentence_spans, split_sentences
     from elmokit.text.tokens import Tokenizer, get_tokenizer

@@ -1,17 +1,144 @@
-"""Distinct words to what the token encoder reads: character ids, word ids, or both."""
+"""Distinct words to what the token encoder reads: character ids, word ids, or both.
+
+Characters are UTF-8 bytes with fixed ids, or Unicode characters with a dictionary. A word is a row:
+begin-of-word, its characters, end-of-word, then in-word padding. The padding is part of the model
+(its vector is trained and takes part in the max-pool), so it is never masked.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elmokit.config import ModelConfig
+from elmokit.config import CharacterConfig, ModelConfig, TextConfig
 from elmokit.errors import CheckpointError, DataError
-from elmokit.text.chars import Alphabet, ByteAlphabet, Ids, UnicodeAlphabet
 from elmokit.text.vocab import Vocabulary
+
+Ids = NDArray[np.int64]
+
+# The byte alphabet's ids as the network sees them: byte b is b + 1, so that 0 is free for
+# "this whole token is padding".
+BYTE_SHIFT = 1
+BYTE_BEGIN_SENTENCE = 257
+BYTE_END_SENTENCE = 258
+BYTE_BEGIN_WORD = 259
+BYTE_END_WORD = 260
+BYTE_PADDING = 261
+
+
+class Alphabet(ABC):
+    """Turns words into rows of character ids for one model."""
+
+    def __init__(self, config: CharacterConfig, text: TextConfig) -> None:
+        self.max_characters = config.max_characters
+        # Every distinct window, one of padding alone included, still occurs in rows that are
+        # this much longer than their words, so the maxima of the filters are the same.
+        self.trim_margin = config.widest_filter
+        self.begin_sentence = text.begin
+        self.end_sentence = text.end
+
+    begin_word: int
+    end_word: int
+    padding: int
+
+    @abstractmethod
+    def char_ids(self, words: Sequence[str]) -> tuple[Ids, Ids]:
+        """The words' characters one after another, and how many each word has.
+
+        A word is cut to `max_characters` - 2; a sentence marker has one character, its own.
+        """
+
+    def ids(self, words: Sequence[str], *, trim: bool = True) -> Ids:
+        """Character ids of many words.
+
+        Args:
+            words: The words; the sentence markers get their special rows.
+            trim: Leave out padding columns that cannot change the CNN's result.
+
+        Returns:
+            Ids of shape (words, columns); columns is `max_characters` without trimming.
+        """
+        characters, lengths = self.char_ids(words)
+        columns = self.max_characters
+        if trim:
+            longest = int(lengths.max(initial=-2)) + 2
+            columns = min(columns, longest + self.trim_margin)
+        table = np.full((len(words), columns), self.padding, dtype=np.int64)
+        table[:, 0] = self.begin_word
+        table[:, 1:][np.arange(columns - 1) < lengths[:, None]] = characters
+        table[np.arange(len(words)), lengths + 1] = self.end_word
+        return table
+
+
+class ByteAlphabet(Alphabet):
+    """The alphabet of bilm-tf and AllenNLP: UTF-8 bytes, no dictionary, no unknown characters.
+
+    A word of more than `max_characters` - 2 bytes is cut there, even inside a character. What
+    UTF-8 cannot spell (a lone surrogate) is left out.
+    """
+
+    begin_word = BYTE_BEGIN_WORD
+    end_word = BYTE_END_WORD
+    padding = BYTE_PADDING
+
+    def char_ids(self, words: Sequence[str]) -> tuple[Ids, Ids]:
+        """The words' bytes, or the one marker id of a sentence marker."""
+        longest = self.max_characters - 2
+        rows = [word.encode("utf-8", "ignore")[:longest] for word in words]
+        markers = {self.begin_sentence: BYTE_BEGIN_SENTENCE, self.end_sentence: BYTE_END_SENTENCE}
+        marked = []
+        if any(marker in words for marker in markers):  # quickly seen, and mostly not so
+            marked = [i for i, word in enumerate(words) if word in markers]
+        for i in marked:
+            rows[i] = b"?"  # its id is no byte's, and follows
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        ids = np.frombuffer(b"".join(rows), dtype=np.uint8) + np.int64(BYTE_SHIFT)
+        if marked:
+            first = np.cumsum(lengths) - lengths
+            ids[first[marked]] = [markers[words[i]] for i in marked]
+        return ids, lengths
+
+
+class UnicodeAlphabet(Alphabet):
+    """The alphabet of ELMoForManyLangs: Unicode code points with a dictionary.
+
+    Args:
+        config: The character settings.
+        text: Names of the sentence markers.
+        symbols: The dictionary; a symbol's position is its id. It must hold the sentence
+            markers and ``<oov> <pad> <bow> <eow>``.
+    """
+
+    def __init__(self, config: CharacterConfig, text: TextConfig, symbols: Sequence[str]) -> None:
+        super().__init__(config, text)
+        index = {symbol: i for i, symbol in enumerate(symbols) if symbol}
+        special = (text.begin, text.end, "<oov>", "<pad>", "<bow>", "<eow>")
+        for name in special:
+            if name not in index:
+                raise CheckpointError(f"character dictionary: the symbol {name!r} is missing")
+        begin, end, self._unknown, self.padding, begin_word, end_word = (
+            index[name] for name in special
+        )
+        self._markers = {text.begin: [begin], text.end: [end]}
+        if config.swapped_markers:
+            begin_word, end_word = end_word, begin_word
+        self.begin_word, self.end_word = begin_word, end_word
+        self._index = index
+
+    def char_ids(self, words: Sequence[str]) -> tuple[Ids, Ids]:
+        """Dictionary ids of the words' code points, or the id of a sentence marker."""
+        longest, find, unknown = self.max_characters - 2, self._index.get, self._unknown
+        rows = [
+            self._markers.get(word) or [find(c, unknown) for c in word[:longest]] for word in words
+        ]
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        return np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum())), lengths
 
 
 @dataclass(frozen=True)
@@ -23,7 +150,7 @@ class WordInputs:
 
 
 class InputBuilder:
-    """SlotRefills words into `WordInputs` for one model.
+    """Turns words into `WordInputs` for one model.
 
     Args:
         config: The model's config.

@@ -138,7 +138,7 @@ def adapt(
             _check_tokenizer(elmo, text)
             bilm, vocabulary, is_new = _with_softmax(elmo, text, config)
             bilm = bilm.to(context.device)
-        symbols = elmo.checkpoint().symbols
+        symbols = elmo.symbols
         if is_new:
             _train(
                 bilm, text, _softmax_alone(settings, config), vocabulary, symbols, context,

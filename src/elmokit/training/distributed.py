@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from elmokit.engines.device import check_device
+from elmokit.engines import check_device
 from elmokit.errors import ElmokitError
 
 TIMEOUT = timedelta(minutes=5)

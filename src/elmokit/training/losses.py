@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.engines.pointwise import TRITON
-from elmokit.engines.take_rows import take_rows
+from elmokit.engines import TRITON
+from elmokit.engines.train import take_rows
 from elmokit.model.bilm import BiLM
 from elmokit.text.inputs import WordInputs
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from elmokit.engines.pointwise import TRITON
+from elmokit.engines import TRITON
 from elmokit.training.settings import OptimizerConfig
 
 _ADAM_EPS = 1e-8
@@ -114,14 +114,14 @@ class RowOptimizer:
             index = next(i for i, p in enumerate(self._parameters) if p is parameter)
             state = self.state[index]
             if parameter.is_cuda and TRITON and self._config.name == "adamw":
-                from elmokit.engines.triton.adam_rows import adam_rows
+                from elmokit.engines.triton.rows import adam_rows
 
                 adam_rows(
                     parameter,
                     (state[0], state[1]),
                     rows,
                     gradient,
-                    rate=lr,
+                    lr=lr,
                     betas=(self._config.betas[0], self._config.betas[1]),
                     eps=_ADAM_EPS,
                     steps=steps,

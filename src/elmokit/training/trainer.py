@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,9 +15,11 @@ from elmokit.checkpoints import native
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.elmo import Elmo
+from elmokit.engines import LstmState
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.lm.perplexity import Perplexity, perplexity
 from elmokit.model.bilm import BiLM, check_weights
+from elmokit.model.packing import Windows
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.vocab import Vocabulary
 from elmokit.training.checkpoint import Snapshot
@@ -49,8 +51,8 @@ from elmokit.training.optim import (
     optimizer_tensors,
 )
 from elmokit.training.settings import SEEDS, PretrainConfig
-from elmokit.training.window_model import run_windows, zero_states
 
+_STATE_NAMES = ("cells", "output")  # of the cell state and the hidden state in snapshots
 _CARRY_ROWS, _CARRY_SENTENCES = 256, 50
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -118,7 +120,7 @@ class PretrainTrainer:
             bilm.softmax.weight.requires_grad_(False)  # made from the spelling, not trained
         bilm.mixes.requires_grad_(False)
         self._rows = context.rows(config.data.rows)
-        self._states = zero_states(bilm, len(self._rows))
+        self._states = bilm.zero_states(len(self._rows))
         self._windows = 0
         self._batches: Generator[LmBatch] | None = None
         self._elmo: Elmo | None = None
@@ -203,14 +205,7 @@ class PretrainTrainer:
 
     def _gradients(self, batch: LmBatch) -> _Gradients:
         """Forward and backward pass of a batch: the part of a step that a CUDA graph captures."""
-        top, after = run_windows(
-            self._bilm,
-            batch,
-            self._states,
-            carry=self._config.data.carry,
-            dropout=self._config.run.dropout,
-            dtype=self._dtype,
-        )
+        top, after = self._forward(batch, self._states, self._config.run.dropout, self._dtype)
         sums, used = self._loss(top, batch)
         # Processes are averaged later, so one with more rows than others counts for more.
         share = len(self._rows) * self._context.world_size / self._config.data.rows
@@ -220,14 +215,26 @@ class PretrainTrainer:
         leaves = [*(parameter for _, parameter in self._dense), *(rows.leaf for rows in used)]
         gradients = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
         for state, end in zip(self._states, after, strict=True):
-            state.cells.copy_(end.cells)
-            state.output.copy_(end.output)
+            for part, new in zip(state, end, strict=True):
+                part.copy_(new)
         dense = [gradient.contiguous() for gradient in gradients[: len(self._dense)]]
         of_rows = [
             (rows.parameter, rows.rows, gradient)
             for rows, gradient in zip(used, gradients[len(self._dense) :], strict=True)
         ]
         return _Gradients(losses.detach(), dense, of_rows)
+
+    def _forward(
+        self, batch: LmBatch, states: Sequence[LstmState], dropout: float, dtype: torch.dtype
+    ) -> tuple[Tensor, list[LstmState]]:
+        """The top outputs of a batch (D, N, P), and the states after it."""
+        not_reset: Tensor | None = None
+        if not self._config.data.carry:
+            not_reset = (~batch.starts)[..., None].to(dtype)  # (D, T, B, 1)
+        words = self._bilm.embed(*batch.inputs, dtype=dtype)  # (U, P)
+        windows = Windows(batch.word_indices, not_reset)
+        layers = list(self._bilm(words, windows, states, dropout=dropout))[1:]
+        return torch.stack(layers[-1].halves), [layer.state for layer in layers]
 
     def _prefetched(self) -> Iterator[LmBatch]:
         if self._batches is None:
@@ -306,7 +313,7 @@ class PretrainTrainer:
         for name, group in self._optimizer_tensors():
             tensors[name] = group
         for number, state in enumerate(self._states):
-            for part, rows in state._asdict().items():
+            for part, rows in zip(_STATE_NAMES, state, strict=True):
                 gathered = self._context.gather_rows(rows.transpose(0, 1).contiguous())
                 tensors[f"lstm.{number}.{part}"] = torch.cat(gathered)  # (B, D, ...)
         own = torch.get_rng_state()[None].to(self._context.device)
@@ -342,7 +349,7 @@ class PretrainTrainer:
                     group.copy_(tensors[name])
             mine = slice(self._rows.start, self._rows.stop)
             for number, state in enumerate(self._states):
-                for part, rows in state._asdict().items():
+                for part, rows in zip(_STATE_NAMES, state, strict=True):
                     rows.copy_(tensors[f"lstm.{number}.{part}"][mine].transpose(0, 1))
             self._windows = int(snapshot.facts["windows"])
             if snapshot.facts["processes"] == self._context.world_size:

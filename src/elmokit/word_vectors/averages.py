@@ -14,8 +14,9 @@ from itertools import tee
 import torch
 from torch import Tensor
 
-from elmokit.encode.elmo import BATCH_TOKENS, Elmo, Sentence
+from elmokit.encode.elmo import Elmo, Sentence
 from elmokit.encode.layers import Layers
+from elmokit.engines import BATCH_TOKENS
 from elmokit.errors import ConfigError, DataError
 from elmokit.text.readers import read_texts
 from elmokit.word_vectors.table import WordVectors

@@ -1,8 +1,8 @@
 """The character CNN's filters and their maxima as Triton kernels, for training.
 
 The responses of a filter at all positions of a word are needed for their maximum alone, so they
-are never stored: a block of words stays where it is, the window slides, and the best response and
-its position are kept. The backward pass repeats the same walk with the gradient of the maxima,
+are never stored: a block of words stays in registers, the window slides, and the best response and
+its position are kept. The backward pass slides the same window with the gradient of the maxima,
 which belongs to one position each.
 """
 
@@ -61,10 +61,10 @@ def _best_kernel(  # type: ignore[no-untyped-def]
         better = response > top
         top = tl.where(better, response, top)
         at = tl.where(better, position, at)
-    place = word[:, None] * features + offset + number[None, :]
+    index = word[:, None] * features + offset + number[None, :]
     kept = (word < words)[:, None] & (number < count)[None, :]
-    tl.store(best + place, top.to(best.dtype.element_ty), mask=kept)
-    tl.store(where + place, at.to(tl.int16), mask=kept)
+    tl.store(best + index, top.to(best.dtype.element_ty), mask=kept)
+    tl.store(where + index, at.to(tl.int16), mask=kept)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -92,10 +92,10 @@ def _filter_gradient_kernel(  # type: ignore[no-untyped-def]
     total = tl.zeros((depth, columns), dtype=tl.float32)
     for first in range(part * chunk, tl.minimum(words, (part + 1) * chunk), rows):
         word = first + tl.arange(0, rows)
-        place = word[:, None] * features + offset + number[None, :]
+        index = word[:, None] * features + offset + number[None, :]
         kept = (word < words)[:, None] & (number < count)[None, :]
-        value = tl.load(gradient + place, mask=kept, other=0.0)
-        at = tl.load(where + place, mask=kept, other=0).to(tl.int32)
+        value = tl.load(gradient + index, mask=kept, other=0.0)
+        at = tl.load(where + index, mask=kept, other=0).to(tl.int32)
         start = characters + word[None, :] * stride + tap[:, None]
         inside = (word < words)[None, :] & (tap < taps)[:, None]
         longest = tl.max(tl.load(needed + word, mask=word < words, other=0), axis=0)
@@ -103,8 +103,8 @@ def _filter_gradient_kernel(  # type: ignore[no-untyped-def]
             window = tl.load(start + position * dim, mask=inside, other=0.0)
             here = tl.where(at == position, value, 0.0)
             total += tl.dot(window, here.to(gradient.dtype.element_ty))
-    place = (part * count + number[None, :]) * taps + tap[:, None]
-    tl.store(parts + place, total, mask=(number < count)[None, :] & (tap < taps)[:, None])
+    index = (part * count + number[None, :]) * taps + tap[:, None]
+    tl.store(parts + index, total, mask=(number < count)[None, :] & (tap < taps)[:, None])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -134,10 +134,10 @@ def _window_gradient_kernel(  # type: ignore[no-untyped-def]
     filters_here = tl.where(position < longest - taps // dim + 1, count, 0)
     for first in range(0, filters_here, columns):
         number = first + tl.arange(0, columns)
-        place = word[:, None] * features + offset + number[None, :]
+        index = word[:, None] * features + offset + number[None, :]
         kept = (word < words)[:, None] & (number < count)[None, :]
-        value = tl.load(gradient + place, mask=kept, other=0.0)
-        at = tl.load(where + place, mask=kept, other=0).to(tl.int32)
+        value = tl.load(gradient + index, mask=kept, other=0.0)
+        at = tl.load(where + index, mask=kept, other=0).to(tl.int32)
         here = tl.where(at == position, value, 0.0)
         weight = tl.load(
             filters + number[:, None] * taps + tap[None, :],
@@ -145,9 +145,9 @@ def _window_gradient_kernel(  # type: ignore[no-untyped-def]
             other=0.0,
         )
         total += tl.dot(here.to(gradient.dtype.element_ty), weight)
-    place = (word[:, None] * positions + position) * taps + tap[None, :]
+    index = (word[:, None] * positions + position) * taps + tap[None, :]
     inside = (word < words)[:, None] & (tap < taps)[None, :]
-    tl.store(windows + place, total, mask=inside)
+    tl.store(windows + index, total, mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -169,8 +169,8 @@ def _fold_kernel(  # type: ignore[no-untyped-def]
     for tap in tl.static_range(width):
         position = column - tap
         reached = inside & (position >= 0) & (position < positions)
-        place = ((word * positions + position) * width + tap) * dim + element % dim
-        total += tl.load(windows + place, mask=reached, other=0.0).to(tl.float32)
+        index = ((word * positions + position) * width + tap) * dim + element % dim
+        total += tl.load(windows + index, mask=reached, other=0.0).to(tl.float32)
     tl.store(characters + element, total, mask=inside)
 
 
@@ -188,7 +188,7 @@ def filter_maxima(
         embedding: The characters' vectors (A, E).
         weights: For each filter width the filters (n, E, width).
         biases: For each filter width (n,).
-        dtype: Type of the products.
+        dtype: Type of the matmuls.
 
     Returns:
         (N, F), in that type.
@@ -307,7 +307,7 @@ class _FilterMaxima(torch.autograd.Function):
                 block=_FOLDED,
             )
             offset += count
-        # A product with ones and zeros adds up in the same order every time.
+        # A matmul with ones and zeros adds up in the same order every time.
         alphabet = torch.arange(ctx.rows, device=ids.device)
         one_hot = (ids.reshape(-1, 1) == alphabet).to(gradient.dtype)  # (N C, A)
         d_embedding = one_hot.mT @ d_characters.view(-1, dim).to(gradient.dtype)

@@ -1,4 +1,4 @@
-"""Sums of rows that belong together, as a Triton kernel."""
+"""Rows of tables as Triton kernels: sums of those that belong together, and AdamW for some."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 _ROWS, _COLUMNS = 32, 64
+_BLOCK = 512
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -22,10 +23,10 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
     rows: tl.constexpr,
     columns: tl.constexpr,
 ):
-    place = tl.program_id(0)
+    target = tl.program_id(0)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
-    start = tl.load(starts + place)
-    end = tl.load(starts + place + 1)
+    start = tl.load(starts + target)
+    end = tl.load(starts + target + 1)
     total = tl.zeros((columns,), dtype=tl.float32)
     for first in range(start, end, rows):
         number = first + tl.arange(0, rows)
@@ -36,24 +37,22 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
         if weighted:
             value *= tl.load(factors + row, mask=number < end, other=0.0)[:, None]
         total += tl.sum(value, axis=0)
-    tl.store(sums + place.to(tl.int64) * width + column, total, mask=column < width)
+    tl.store(sums + target.to(tl.int64) * width + column, total, mask=column < width)
 
 
-def sum_by_place(
-    values: Tensor, places: Tensor, count: int, factors: Tensor | None = None
-) -> Tensor:
-    """For each of `count` places the sum of the rows that point to it.
+def sum_rows(values: Tensor, targets: Tensor, count: int, factors: Tensor | None = None) -> Tensor:
+    """For each of `count` targets the sum of the rows that point to it.
 
     Args:
         values: Contiguous rows (N, P).
-        places: Where each row belongs (N,).
-        count: How many places there are.
+        targets: Where each row belongs (N,).
+        count: How many targets there are.
         factors: What each row is multiplied with (N,), float32.
 
     Returns:
         (count, P), float32.
     """
-    ordered, order = torch.sort(places, stable=True)
+    ordered, order = torch.sort(targets, stable=True)
     edges = torch.arange(count + 1, device=values.device, dtype=ordered.dtype)
     starts = torch.searchsorted(ordered, edges)
     width = values.shape[1]
@@ -70,3 +69,73 @@ def sum_by_place(
         columns=_COLUMNS,
     )
     return sums
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _adam_kernel(  # type: ignore[no-untyped-def]
+    table,
+    first,
+    second,
+    rows,
+    gradients,
+    width,
+    lr,
+    beta1,
+    beta2,
+    correction1,
+    correction2,
+    eps,
+    block: tl.constexpr,
+):
+    number = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * block + tl.arange(0, block)
+    inside = column < width
+    index = tl.load(rows + number) * width + column
+    gradient = tl.load(gradients + number * width + column, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.load(first + index, mask=inside, other=0.0)
+    mean += (gradient - mean) * (1 - beta1)
+    square = tl.load(second + index, mask=inside, other=0.0) * beta2
+    square += gradient * gradient * (1 - beta2)
+    tl.store(first + index, mean, mask=inside)
+    tl.store(second + index, square, mask=inside)
+    change = lr * (mean / correction1) / (tl.sqrt(square / correction2) + eps)
+    tl.store(table + index, tl.load(table + index, mask=inside, other=0.0) - change, mask=inside)
+
+
+def adam_rows(
+    table: Tensor,
+    moments: tuple[Tensor, Tensor],
+    rows: Tensor,
+    gradient: Tensor,
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    steps: int,
+) -> None:
+    """Change distinct rows of a table and their moments in AdamW.
+
+    Args:
+        table: (V, P) or (V,), float32, contiguous.
+        moments: Means of the gradient and of its square, like the table.
+        rows: (R,).
+        gradient: (R, P) or (R,).
+        lr: The learning rate.
+        betas: Decay of the moments.
+        eps: Keeps the divisor from zero.
+        steps: Steps taken so far, this one included.
+    """
+    width = table.numel() // len(table)
+    _adam_kernel[(len(rows), triton.cdiv(width, _BLOCK))](
+        table,
+        *moments,
+        rows,
+        gradient.contiguous(),
+        width,
+        lr,
+        *betas,
+        1 - betas[0] ** steps,
+        1 - betas[1] ** steps,
+        eps,
+        block=min(_BLOCK, triton.next_power_of_2(width)),
+    )

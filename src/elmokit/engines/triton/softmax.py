@@ -1,7 +1,7 @@
 """The sampled softmax with its gradient in one pass.
 
-The scores of all tokens against all negatives exist once, in the type of the products; one kernel
-turns them into shares in place, and the gradients are products with these shares. So the backward
+The scores of all tokens against all negatives exist once, in the type of the matmuls; one kernel
+turns them into shares in place, and the gradients are matmuls with these shares. So the backward
 pass has nothing left to compute but a multiplication with its scalar gradient.
 """
 
@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elmokit.engines.triton.rows import sum_by_place
+from elmokit.engines.triton.rows import sum_rows
 
 MOST_NEGATIVES = 16_384
 """A row of scores must fit into one program's registers."""
@@ -25,14 +25,14 @@ _SCORES_AT_ONCE = 1 << 29
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _share_kernel(  # type: ignore[no-untyped-def]
-    scores, bias, own, clash, losses, surplus, count, block: tl.constexpr
+    scores, bias, own, hits, losses, surplus, count, block: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, block)
     inside = column < count
     score = tl.load(scores + row * count + column, mask=inside, other=0.0).to(tl.float32)
     score += tl.load(bias + column, mask=inside, other=0.0)
-    left_out = tl.load(clash + row)  # the negative that is the token's own target, or -1
+    left_out = tl.load(hits + row)  # the negative that is the token's own target, or -1
     score = tl.where(inside & (column != left_out), score, -float("inf"))
     target = tl.load(own + row)
     top = tl.maximum(tl.max(score, axis=0), target)
@@ -98,9 +98,9 @@ class _SampledLoss(torch.autograd.Function):
             d_others += shares.mT @ x[rows]
             d_other_bias += shares.sum(dim=0, dtype=torch.float32)
         d_x.addcmul_(goals, surplus[:, None].to(x.dtype))
-        d_weight = sum_by_place(x.contiguous(), targets, len(weight), surplus)  # (R, P)
+        d_weight = sum_rows(x.contiguous(), targets, len(weight), surplus)  # (R, P)
         d_weight.index_add_(0, negatives, d_others)  # negatives are distinct: no order to change
-        d_bias = sum_by_place(surplus[:, None].contiguous(), targets, len(bias))[:, 0]
+        d_bias = sum_rows(surplus[:, None].contiguous(), targets, len(bias))[:, 0]
         d_bias.index_add_(0, negatives, d_other_bias)
         ctx.save_for_backward(d_x, d_weight, d_bias)
         ctx.weight_type = weight.dtype

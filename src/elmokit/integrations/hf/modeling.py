@@ -28,7 +28,6 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.transformers_folder import MODEL_TYPE
 from elmokit.config import CharacterConfig, ModelConfig, from_dict, to_dict
 from elmokit.encode.elmo import Elmo
-from elmokit.encode.embedder import CNN_BATCH, ROWS
 from elmokit.encode.loading import load
 from elmokit.errors import ConfigError, DataError
 from elmokit.integrations.hf.tokenization import ElmoTokenizer
@@ -155,7 +154,7 @@ class ElmoModel(ElmoPreTrainedModel):
                 raise DataError(f"this model {verb} {name}; pass what its tokenizer returns")
         if torch.is_grad_enabled():
             # A step may follow, and fused optimizers change weights without raising their version.
-            self.bilm.forget_packed()
+            self.bilm.forget_prepared()
         lengths = mask.sum(dim=1).tolist()
         tokens, indices = self._tokens(mask, characters, words)
         starts = np.cumsum([0, *lengths[:-1]]) + 2  # rows 0 and 1 are the sentence markers
@@ -165,14 +164,13 @@ class ElmoModel(ElmoPreTrainedModel):
             for row in (0, *range(start, start + length), 1)
         ]
         at = indices[torch.tensor(order, device=mask.device)]
-        inference = mask.device.type == "cpu" and not torch.is_grad_enabled()
         with_markers = [length + 2 for length in lengths]
-        packing = Packing(with_markers, mask.device, rows=ROWS if inference else None)
+        packing = Packing(with_markers, mask.device, rows=self.bilm.plan().rows)
         states = self.bilm.zero_states(len(lengths))
         inner = torch.tensor([row > 1 for row in order], device=mask.device)
         real = mask.reshape(-1).nonzero().squeeze(1)  # (N,)
         found = []
-        for layer in self.bilm.layers(tokens.index_select(0, at), packing, states):
+        for layer in self.bilm(tokens.index_select(0, at), packing, states):
             flat = layer.vectors[inner]  # (N, D)
             padded = flat.new_zeros(mask.numel(), flat.shape[1]).index_copy(0, real, flat)
             found.append(padded.view(*mask.shape, flat.shape[1]))
@@ -199,16 +197,15 @@ class ElmoModel(ElmoPreTrainedModel):
         char_ids = distinct[:, 1 if words is not None else 0 :]
         if characters is not None:
             char_ids = char_ids[:, : self._needed_columns(char_ids)]
+        size = self.bilm.plan().cnn_words
         pieces = [
             self.bilm.encoder(
                 WordInputs(
-                    characters=char_ids[start : start + CNN_BATCH]
-                    if characters is not None
-                    else None,
-                    words=distinct[start : start + CNN_BATCH, 0] if words is not None else None,
+                    characters=char_ids[start : start + size] if characters is not None else None,
+                    words=distinct[start : start + size, 0] if words is not None else None,
                 )
             )
-            for start in range(0, len(distinct), CNN_BATCH)
+            for start in range(0, len(distinct), size)
         ]
         return torch.cat(pieces), indices
 
@@ -221,7 +218,7 @@ class ElmoModel(ElmoPreTrainedModel):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ElmoModel:
         """Drop prepacked weights when the weights move."""
         super()._apply(fn, recurse)
-        self.bilm.forget_packed()
+        self.bilm.forget_prepared()
         return self
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elmokit.encode.elmo import Elmo
-from elmokit.encode.layer_weights import layer_weights
+from elmokit.encode.layers import layer_weights
 from elmokit.errors import MissingExtraError
 from elmokit.integrations.hf.modeling import ElmoModel, from_elmo
 from elmokit.integrations.hf.tokenization import ElmoTokenizer

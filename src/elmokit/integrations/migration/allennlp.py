@@ -21,16 +21,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.config import CharacterConfig, TextConfig
+from elmokit.encode.embedder import CarriedState
 from elmokit.encode.loading import load
-from elmokit.encode.states import CarriedState
-from elmokit.engines.device import no_gradients
+from elmokit.engines import LstmState, no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import atomic_file, create_hdf5
-from elmokit.model.lstm import LayerState
 from elmokit.model.packing import Packing
 from elmokit.model.scalar_mix import ScalarMix
-from elmokit.text.chars import ByteAlphabet
-from elmokit.text.inputs import WordInputs
+from elmokit.text.inputs import ByteAlphabet, WordInputs
 
 CHARACTERS = 50
 """Character ids per word, whatever the model: AllenNLP's constant."""
@@ -125,7 +123,7 @@ class Elmo(nn.Module):
             distinct, indices = torch.unique(rows, dim=0, return_inverse=True)
             tokens = self.bilm.encoder(WordInputs(distinct, None)).index_select(0, indices)
             packing = Packing([size + 2 for size in sizes], tokens.device)
-            outputs = list(self.bilm.layers(tokens, packing, self._carried.start(len(ids))))
+            outputs = list(self.bilm(tokens, packing, self._carried.start(len(ids))))
             self._carried.store([_detached(output.state) for output in outputs[1:]])
             layers = [output.vectors for output in outputs]  # each (N, D)
         markers = 2 if self.keep_sentence_boundaries else 0
@@ -268,6 +266,6 @@ def _reduce(layers: NDArray[np.float32], output_format: str) -> NDArray[np.float
     return layers[-1] if output_format == "top" else np.average(layers, axis=0)
 
 
-def _detached(state: LayerState) -> LayerState:
+def _detached(state: LstmState) -> LstmState:
     """The next batch continues with this state, without its gradient."""
-    return {name: type(parts)(*(part.detach() for part in parts)) for name, parts in state.items()}
+    return LstmState(*(part.detach() for part in state))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import check, check_not_negative, check_positive
-from elmokit.engines.device import to_device
+from elmokit.engines import to_device
 from elmokit.errors import DataError
 from elmokit.tasks.classes import ClassHead
 from elmokit.tasks.config import ClassLossConfig, TaskConfig

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmokit.engines.device import to_device
+from elmokit.engines import to_device
 from elmokit.errors import DataError
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.embedder import Widths

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import check
-from elmokit.engines.device import to_device
+from elmokit.engines import to_device
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.crf import Crf

@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from elmokit.engines.device import to_device
+from elmokit.engines import LstmState, to_device
 from elmokit.errors import ConfigError
 from elmokit.files import atomic_file
 from elmokit.lm.generation import choose_rows
-from elmokit.model.lstm import LayerState
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.tasks.config import FineTuneConfig, InputsConfig
 from elmokit.tasks.examples import Tokens
@@ -344,15 +343,13 @@ class WrittenText:
             flat = self._dropout(self._layers.forward_vectors(batch))  # (N, P)
         return pad_sequence(list(flat.split(batch.lengths)), batch_first=True)
 
-    def start(self, rows: int) -> list[LayerState]:
+    def start(self, rows: int) -> list[LstmState]:
         """The memory of so many texts before their first words."""
         source = self._layers.source
         reader = source.forward_reader()
         return reader.read([[source.begin]] * rows, reader.zero_state(rows))[1]
 
-    def step(
-        self, words: Sequence[str], memory: list[LayerState]
-    ) -> tuple[Tensor, list[LayerState]]:
+    def step(self, words: Sequence[str], memory: list[LstmState]) -> tuple[Tensor, list[LstmState]]:
         """Read one more word of each text: its vector, (N, P), and the memory behind it."""
         with torch.autocast(self._device.type, enabled=False):
             reader = self._layers.source.forward_reader()
@@ -360,6 +357,6 @@ class WrittenText:
             return self._layers.mix_written(layers), memory
 
     @staticmethod
-    def choose(memory: list[LayerState], rows: Tensor) -> list[LayerState]:
+    def choose(memory: list[LstmState], rows: Tensor) -> list[LstmState]:
         """The memory of the texts with these numbers, (M,)."""
         return choose_rows(memory, rows)

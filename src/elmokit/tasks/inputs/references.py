@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import torch
 
 from elmokit.encode.elmo import Elmo
+from elmokit.engines import Precision
 from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
 from elmokit.files import temporary_beside
-from elmokit.model.bilm import Precision
 from elmokit.tasks.inputs.encoders import EncoderLayers, is_encoder
 from elmokit.tasks.inputs.source import (
     ElmoLayers,

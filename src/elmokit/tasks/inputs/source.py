@@ -28,10 +28,10 @@ from elmokit.checkpoints.sources import HUB_PREFIX, embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.embedding import flat_layers
 from elmokit.encode.loading import load
+from elmokit.engines import Precision
 from elmokit.errors import ConfigError, DataError, ElmokitError
 from elmokit.files import atomic_file
 from elmokit.lm.generation import ForwardReader
-from elmokit.model.bilm import Precision
 from elmokit.tasks.examples import Tokens
 from elmokit.text.tokens import get_tokenizer
 from elmokit.word_vectors.table import WordVectors

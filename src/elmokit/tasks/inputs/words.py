@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig
-from elmokit.engines.device import to_device
+from elmokit.engines import to_device
 from elmokit.model.init import random_model
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.mixed import Input, TokenBatch

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from elmokit.engines.device import to_device
+from elmokit.engines import to_device
 from elmokit.tasks.embedder import Side, Widths
 from elmokit.tasks.encoder import Encoder, max_pooling
 from elmokit.tasks.examples import Answer, QuestionExample, Span, Tokens

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmokit.engines.device import to_device
+from elmokit.engines import to_device
 from elmokit.tasks.embedder import Side
 from elmokit.tasks.examples import Span
 

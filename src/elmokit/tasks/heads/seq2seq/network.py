@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from elmokit.engines.device import to_device
-from elmokit.model.lstm import LayerState
+from elmokit.engines import LstmState, to_device
 from elmokit.tasks.embedder import Widths
 from elmokit.tasks.encoder import Encoder
 from elmokit.tasks.examples import SequencePair, Tokens
@@ -34,7 +33,7 @@ class Place(NamedTuple):
     """Where the writing of texts stands."""
 
     memory: Memory
-    read: list[LayerState] | None
+    read: list[LstmState] | None
     """ELMo's memory of what is written; None before the first word, and without ELMo there."""
 
 
