@@ -24,7 +24,7 @@ import torch
 import elmokit
 from elmokit.corpus import CorpusConfig, TokenCorpus
 from elmokit.lm import perplexity
-from elmokit.training.settings import settings_for
+from elmokit.training import settings_for
 
 HELD_OUT = 0.03
 """Share of the documents; of so little text the usual hundredth would be too few."""

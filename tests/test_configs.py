@@ -9,7 +9,7 @@ import pytest
 
 import elmokit
 from elmokit.config import to_dict
-from elmokit.training.settings import PRESETS, settings_for
+from elmokit.training import PRESETS, settings_for
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 PLACES = {"corpus", "output"}

@@ -33,7 +33,7 @@ PIECE_LINES = 500
 WITH_RAY = """
 import logging, sys
 import ray
-from elmokit.ray.encode import encode_files
+from elmokit.ray import encode_files
 cores, text, out, lines = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 ray.init(address="local", num_cpus=cores, include_dashboard=False, log_to_driver=False,
          logging_level=logging.ERROR)

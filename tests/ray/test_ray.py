@@ -15,6 +15,7 @@ from small_runs import LINES, SMALL, changed, structured_text
 import elmokit
 from elmokit.cli import main
 from elmokit.errors import ConfigError, DataError, MissingExtraError
+from elmokit.ray import cluster as cluster_module
 from elmokit.ray import train
 from elmokit.ray.train import pretrain_with_ray
 from elmokit.training.distributed import PeerError
@@ -58,7 +59,7 @@ def test_missing_ray_names_the_extra(tmp_path, monkeypatch):
     def refuse(name: str) -> object:
         raise ImportError(name)
 
-    monkeypatch.setattr(train.importlib, "import_module", refuse)
+    monkeypatch.setattr(cluster_module.importlib, "import_module", refuse)
     with pytest.raises(MissingExtraError, match=r"elmokit\[ray\]"):
         pretrain_with_ray(in_folder(tmp_path), workers=2)
     assert not list(tmp_path.iterdir())
@@ -107,33 +108,6 @@ def test_the_failure_behind_the_others_is_told():
     assert "process 1 of the run has failed" in str(killed)
     assert "--resume (OSError: gone)" in str(killed)
     assert "the run has failed" in str(train._explained(RuntimeError("controller died")))
-
-
-class Cluster:
-    """What a Ray of so many machines says of itself."""
-
-    def __init__(self, machines: int, **resources: float) -> None:
-        self.nodes = lambda: [{}] * machines
-        self.cluster_resources = lambda: resources
-
-
-def test_a_gpu_for_each_worker_or_none_at_all(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    two = Cluster(1, CPU=8.0, GPU=2.0)
-    assert train._check_places(two, 2, None, None)
-    assert not train._check_places(two, 3, None, None)
-    assert not train._check_places(two, 2, False, None)
-
-
-def test_more_workers_than_a_machine_has_places_for(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(ConfigError, match="3 workers need 3 CPUs, and Ray has 2 here"):
-        train._check_places(Cluster(1, CPU=2.0), 3, None, None)
-    with pytest.raises(ConfigError, match="2 workers need 2 GPUs, and Ray has 0 here"):
-        train._check_places(Cluster(1, CPU=2.0), 2, True, None)
-    # A cluster may grow when it is asked for more.
-    assert train._check_places(Cluster(1, CPU=2.0), 2, True, "head:6379")
-    assert train._check_places(Cluster(2, CPU=2.0), 2, True, None)
 
 
 # With Ray, which takes half a minute to start
@@ -234,7 +208,7 @@ LONG = changed(CONFIG, run={"max_steps": 300, "evaluate_every": 100, "save_every
 def test_a_killed_worker_is_told_and_the_run_goes_on(ray, folder):
     config = in_folder(folder, LONG)
     thread = kill_a_worker_after_a_snapshot(folder)
-    with pytest.raises(PeerError, match=r"has failed\. .* go on with --resume"):
+    with pytest.raises(PeerError, match=r"has failed\. .* continue with --resume"):
         pretrain_with_ray(config, workers=2, preparation=LINES)
     thread.join()
     pretrain_with_ray(config, workers=1, resume=True, preparation=LINES)

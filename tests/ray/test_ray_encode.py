@@ -24,8 +24,7 @@ from ray_clusters import NODE, PAGE, run, two_nodes, write_lines
 from elmokit.cli import app
 from elmokit.errors import DataError
 from elmokit.ray.encode import encode_files
-from elmokit.ray.pieces import MANIFEST, alone_in
-from elmokit.ray.worker import Job
+from elmokit.ray.pieces import MANIFEST, EncodeJob, alone_in
 from elmokit.training.distributed import PeerError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")  # of its own parts
@@ -230,13 +229,13 @@ def test_bad_input_is_one_line_and_leaves_nothing(cluster, tmp_path, capsys, kin
 
 def test_a_worker_that_breaks_is_one_error(cluster, tmp_path, monkeypatch):
     class Broken:
-        def __init__(self, job: Job) -> None:
+        def __init__(self, job: EncodeJob) -> None:
             pass
 
         def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
             raise ZeroDivisionError
 
-    monkeypatch.setattr("elmokit.ray.encode.Encoder", Broken)
+    monkeypatch.setattr("elmokit.ray.encode.PieceEncoder", Broken)
     text = write_lines(tmp_path / "text.txt", 5)
     with pytest.raises(PeerError, match=r"a worker has failed; .*\(UserCodeException: "):
         encode_files([text], tmp_path / "out", model="test-tiny")
@@ -252,7 +251,7 @@ def test_a_folder_with_other_files_is_left_alone(cluster, tmp_path, capsys):
     assert run("encode", text, "-o", tmp_path / "odd", *MODEL, *WITH_RAY) == 1
     assert "not the list of a folder of vectors" in capsys.readouterr().err
     assert run("encode", text, "-o", text, *MODEL, *WITH_RAY) == 1
-    assert "a file stands there" in capsys.readouterr().err
+    assert "this is a file" in capsys.readouterr().err
 
 
 def test_second_call_at_the_same_time_is_refused_and_harms_nothing(cluster, tmp_path):

@@ -11,11 +11,10 @@ from ray_clusters import run, write_lines
 
 from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.ray import cluster as cluster_module
-from elmokit.ray import worker as worker_module
-from elmokit.ray.cluster import Places, find_places
+from elmokit.ray import pieces as pieces_module
+from elmokit.ray.cluster import WorkerResources, worker_resources
 from elmokit.ray.encode import encode_files
-from elmokit.ray.pieces import MANIFEST
-from elmokit.ray.worker import Encoder, Job, Stretches
+from elmokit.ray.pieces import MANIFEST, EncodeJob, PieceEncoder, PieceReader
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")  # of its own parts
 
@@ -23,29 +22,20 @@ MODEL = ("--model", "test-tiny")
 WITH_RAY = ("--engine", "ray")
 
 
-def job_in(folder: Path, **changes: Any) -> Job:
+def job_in(folder: Path, **changes: Any) -> EncodeJob:
     folder.mkdir(exist_ok=True)
     (folder / MANIFEST).write_text("{}", "utf-8")
     settings: dict[str, Any] = {
         "folder": str(folder),
         "manifest": "{}",
-        "model": "test-tiny",
-        "model_name": "test-tiny",
         "fingerprint": "",
-        "layers": "mean",
-        "layers_name": "mean",
-        "pool": None,
-        "state": "fresh",
-        "tokenizer": None,
-        "sentences": False,
-        "field": "text",
-        "dtype": "float32",
-        "batch_tokens": 100,
-        "device": "cpu",
-        "precision": "float32",
         "threads": 1,
+        "load": {"source": "test-tiny"},
+        "read": {"field": "text", "sentences": False},
+        "encode": {"layers": "mean", "pool": None, "state": "fresh", "batch_tokens": 100},
+        "write": {"dtype": "float32", "pooled": False, "model": "test-tiny", "layers": "mean"},
     }
-    return Job(**settings | changes)
+    return EncodeJob(**settings | changes)
 
 
 def test_a_worker_that_does_not_see_what_others_see_says_so(tmp_path, monkeypatch):
@@ -53,13 +43,13 @@ def test_a_worker_that_does_not_see_what_others_see_says_so(tmp_path, monkeypatc
     row = {"path": str(text), "source": "text.txt", "size": text.stat().st_size}
     row |= {"first": 0, "stop": 3, "file": "text.txt-000000.parquet"}
 
-    def problem(job: Job, **changes: Any) -> str:
-        return str(Encoder(job)(row | changes)["problem"])
+    def problem(job: EncodeJob, **changes: Any) -> str:
+        return str(PieceEncoder(job)(row | changes)["problem"])
 
     job = job_in(tmp_path / "out")
     assert "another model" in problem(job)
     assert "does not see the output folder" in problem(job_in(tmp_path / "out", manifest="{ }"))
-    gone = job_in(tmp_path / "out", model=str(tmp_path / "gone"))
+    gone = job_in(tmp_path / "out", load={"source": str(tmp_path / "gone")})
     assert re.search(r"on the machine .*gone: no such file", problem(gone))
     from elmokit import load
     from elmokit.checkpoints.fingerprint import fingerprint
@@ -69,23 +59,23 @@ def test_a_worker_that_does_not_see_what_others_see_says_so(tmp_path, monkeypatc
     assert "has changed" in problem(good, stop=4)
     assert "has changed" in problem(good, size=1)
     assert not list((tmp_path / "out").glob("*.parquet"))
-    monkeypatch.setattr(worker_module, "open_writer", lambda *_, **__: 1 / 0)
-    answer = Encoder(good)(row)
+    monkeypatch.setattr(pieces_module, "open_writer", lambda *_, **__: 1 / 0)
+    answer = PieceEncoder(good)(row)
     assert (answer["problem"], answer["failure"]) == ("", "ZeroDivisionError: division by zero")
     monkeypatch.undo()
     assert problem(good) == ""
     assert (tmp_path / "out" / "text.txt-000000.parquet").is_file()
 
 
-def test_stretches_are_read_forward_backward_and_across_files(tmp_path):
+def test_pieces_are_read_forward_backward_and_across_files(tmp_path):
     one = write_lines(tmp_path / "one.txt", 40)
     two = write_lines(tmp_path / "two.txt", 20)
     lines = one.read_text("utf-8").splitlines()
-    stretches = Stretches("text", sentences=False)
+    reader = PieceReader("text", sentences=False)
     for first, stop in ((0, 5), (5, 9), (20, 40), (3, 4), (4, 4)):
-        assert stretches.read(str(one), first, stop) == lines[first:stop]
-    assert stretches.read(str(two), 10, 20) == lines[10:20]
-    assert stretches.read(str(one), 30, 31) == lines[30:31]
+        assert reader.read(str(one), first, stop) == lines[first:stop]
+    assert reader.read(str(two), 10, 20) == lines[10:20]
+    assert reader.read(str(one), 30, 31) == lines[30:31]
 
 
 class FakeRay:
@@ -100,20 +90,38 @@ class FakeRay:
 def test_workers_share_the_cores(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
-    def places(workers: int | None, *nodes: dict[str, float], use_gpu: bool = False) -> Places:
-        return find_places(FakeRay(*nodes), workers, use_gpu=use_gpu, address=None)
+    def resources(
+        workers: int | None, *nodes: dict[str, float], use_gpu: bool | None = False
+    ) -> WorkerResources:
+        return worker_resources(FakeRay(*nodes), workers, use_gpu=use_gpu, address=None)
 
     eight, three = {"CPU": 8.0}, {"CPU": 3.0}
-    assert places(None, eight) == Places(8, 1, 0)
-    assert places(3, eight) == Places(3, 2, 0)
-    assert places(1, eight, three) == Places(1, 8, 0)
-    assert places(3, eight, three) == Places(3, 3, 0)
-    assert places(20, eight, three) == Places(20, 1, 0), "a cluster may grow"
-    assert places(None, {"CPU": 8.0, "GPU": 2.0}, use_gpu=True) == Places(2, 1, 1)
+    assert resources(None, eight) == WorkerResources(8, 1, 0)
+    assert resources(3, eight) == WorkerResources(3, 2, 0)
+    assert resources(1, eight, three) == WorkerResources(1, 8, 0)
+    assert resources(3, eight, three) == WorkerResources(3, 3, 0)
+    assert resources(20, eight, three) == WorkerResources(20, 1, 0), "a cluster may grow"
+    assert resources(None, {"CPU": 8.0, "GPU": 2.0}, use_gpu=True) == WorkerResources(2, 1, 1)
     with pytest.raises(ConfigError, match="9 workers need 9 CPUs, and Ray has 8 here"):
-        places(9, eight)
+        resources(9, eight)
     with pytest.raises(ConfigError, match="1 workers need 1 GPUs, and Ray has 0 here"):
-        places(None, eight, use_gpu=True)
+        resources(None, eight, use_gpu=True)
+
+
+def test_a_gpu_for_each_worker_or_none_at_all(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    two, none = FakeRay({"CPU": 8.0, "GPU": 2.0}), FakeRay({"CPU": 2.0})
+    for workers, use_gpu, gpus in ((2, None, 1), (3, None, 0), (2, False, 0), (2, True, 1)):
+        found = worker_resources(two, workers, use_gpu=use_gpu, address=None)
+        assert (found.workers, found.gpus) == (workers, gpus)
+    with pytest.raises(ConfigError, match="3 workers need 3 CPUs, and Ray has 2 here"):
+        worker_resources(none, 3, use_gpu=None, address=None)
+    with pytest.raises(ConfigError, match="2 workers need 2 GPUs, and Ray has 0 here"):
+        worker_resources(none, 2, use_gpu=True, address=None)
+    # A cluster may grow when more is requested.
+    assert worker_resources(none, 2, use_gpu=True, address="head:6379").gpus == 1
+    several = FakeRay({"CPU": 1.0}, {"CPU": 1.0})
+    assert worker_resources(several, 2, use_gpu=True, address=None).gpus == 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``elmokit adapt``: go on training a model on the text of a domain."""
+"""``elmokit adapt``: continue training a model on the text of a domain."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def adapt(  # noqa: D417 - options that verbs share bring their own help
     licence: Licence = None,
     as_json: Json = False,
 ) -> None:
-    """Adapt any model to other text, and say what that gains.
+    """Adapt any model to other text, and print the perplexity before and after.
 
-    A model without a softmax gets a new one for the text's words, which learns alone first.
+    A model without a softmax gets a new one for the text's words, which is trained alone first.
 
     Args:
         model: Any model that elmokit reads: folder, weights file, archive, name.
         texts: Text files of any kind that corpus reads, or one folder made by corpus prepare.
-        softmax_steps: Steps in which a new softmax learns alone.
+        softmax_steps: Steps in which a new softmax is trained alone.
         max_steps: How many steps after that; 1000 when left out.
-        seed: Decides everything random.
+        seed: Seed of everything random.
     """
     import json
 

@@ -23,15 +23,13 @@ Set = Annotated[
     Parameter(
         name="--set",
         consume_multiple=False,
-        help="Change one setting, NAME=VALUE, such as optimizer.lr=1e-3; as often as needed.",
+        help="Change one setting, NAME=VALUE, such as optimizer.lr=1e-3; may be repeated.",
     ),
 ]
 Output = Annotated[Path, Parameter(name=["-o", "--output"], help="Folder for the model.")]
-Resume = Annotated[
-    bool, Flag, Parameter(help="Go on with the run that was stopped in this folder.")
-]
+Resume = Annotated[bool, Flag, Parameter(help="Resume the run that was stopped in this folder.")]
 TrainingDevice = Annotated[
-    str | None, Parameter(help="Where to compute; a GPU when there is one.", name="--device")
+    str | None, Parameter(help="Device; a GPU when there is one.", name="--device")
 ]
 Licence = Annotated[
     str | None, Parameter(help="Licence of the text, for the model card.", name="--licence")
@@ -51,10 +49,12 @@ RayWorkers = Annotated[
     int,
     Parameter(
         validator=validators.Number(gte=0),
-        help="Start so many processes with Ray, a GPU each where it has enough; 0: without Ray.",
+        help="Number of processes started with Ray, one GPU each if it has enough; 0: without Ray.",
     ),
 ]
-HeldOut = Annotated[float, Parameter(help="Share of the documents that is not trained on.")]
+HeldOut = Annotated[
+    float, Parameter(help="Share of the documents that is held out for evaluation.")
+]
 
 
 def pretrain(  # noqa: D417 - options that verbs share bring their own help
@@ -88,7 +88,7 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
             the published recipe to the letter.
         config: TOML file with settings that replace the preset's.
         max_steps: How many steps; the preset's when left out.
-        seed: Decides everything random.
+        seed: Seed of everything random.
         tensorboard: Write for TensorBoard too.
     """
     if ray_address is not None and not ray_workers:
@@ -139,6 +139,8 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
         from elmokit.training.display import read_log
         from elmokit.training.run_folder import LOG_FILE, RUN_FOLDER
 
-        looks = [e for e in read_log(output / RUN_FOLDER / LOG_FILE) if e["kind"] == "heldout"]
-        best = min(looks, key=lambda entry: float(entry["score"]))
+        evaluations = [
+            e for e in read_log(output / RUN_FOLDER / LOG_FILE) if e["kind"] == "heldout"
+        ]
+        best = min(evaluations, key=lambda entry: float(entry["score"]))
         print(json.dumps({"model": str(output), "best": best}, indent=2))

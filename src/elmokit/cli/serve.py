@@ -136,13 +136,13 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
     sources, folders = named_sources(model), named_sources(predictor)
     parts: dict[str, Any] = {"limits": chosen, "access": access, "log_texts": log_texts}
     if engine == "ray":
-        from elmokit.ray.cluster import everywhere
+        from elmokit.ray.cluster import absolute_source
         from elmokit.ray.serve import serve_until_stopped
 
         # Loaded here once, so that a bad model is reported before Ray starts.
         ModelRegistry(*_load(sources, folders, replace(loading, device="cpu")))
         sources, folders = (
-            {name: everywhere(source) or source for name, source in given.items()}
+            {name: absolute_source(source) or source for name, source in given.items()}
             for given in (sources, folders)
         )
         serve_until_stopped(

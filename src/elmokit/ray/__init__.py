@@ -1,7 +1,27 @@
-"""Work on Ray: the same code on one machine and on a cluster.
+"""Encoding, training and serving on Ray, on one machine or a cluster.
 
-encode cuts files of texts into pieces and lets Ray Data give them out; worker is what runs where
-Ray starts it; pieces says which files a folder of vectors is made of and whether they belong to it;
-cluster finds a place for workers. The service on Ray Serve is in ``elmokit.ray.serve``,
-pretraining with Ray Train in ``elmokit.ray.train``.
+cluster imports Ray, connects to it and divides its CPUs and GPUs among workers. encode distributes
+files of texts with Ray Data; pieces says what a worker reads and writes. train starts pretraining
+with Ray Train, serve the service with Ray Serve.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elmokit.lazy import lazy_names
+
+_HOMES = {
+    "encode_files": "elmokit.ray.encode",
+    "pretrain_with_ray": "elmokit.ray.train",
+    "deployed": "elmokit.ray.serve",
+}
+
+if TYPE_CHECKING:
+    from elmokit.ray.encode import encode_files
+    from elmokit.ray.serve import deployed
+    from elmokit.ray.train import pretrain_with_ray
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+
+__all__ = ["deployed", "encode_files", "pretrain_with_ray"]

@@ -1,10 +1,12 @@
-"""What a Ray has to give: whether it is installed, and how many cores each worker may use."""
+"""The Ray cluster: importing Ray, connecting to it, dividing its resources among workers."""
 
 from __future__ import annotations
 
 import importlib
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,22 +18,7 @@ QUIET: dict[str, Any] = {
     "include_dashboard": False,
     "logging_level": logging.ERROR,
 }
-"""For `ray.init`: what its processes say goes to their log files."""
-
-
-def is_named(address: str | None) -> bool:
-    """Whether the user speaks of a cluster, here or in the environment; others may enlarge it."""
-    return (address or os.environ.get("RAY_ADDRESS") or "local") != "local"
-
-
-class Places(NamedTuple):
-    """Where workers run."""
-
-    workers: int
-    cpus: int
-    """Cores of each."""
-    gpus: int
-    """GPUs of each."""
+"""Options of `connect`: what Ray's processes print goes to their log files alone."""
 
 
 def import_ray(part: str, purpose: str) -> Any:
@@ -47,34 +34,79 @@ def import_ray(part: str, purpose: str) -> Any:
     return importlib.import_module("ray")
 
 
-def find_places(ray: Any, workers: int | None, *, use_gpu: bool, address: str | None) -> Places:
+@contextmanager
+def connect(ray: Any, address: str | None, **options: Any) -> Iterator[None]:
+    """Connected to Ray; disconnected at the end if this process was not connected before.
+
+    Args:
+        ray: The package.
+        address: The cluster; None for the one Ray finds or starts on this machine.
+        **options: As for `ray.init`.
+
+    Raises:
+        ConfigError: No cluster answers there.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        ray.init(address=address, **options)
+    except ConnectionError as error:
+        where = address or os.environ.get("RAY_ADDRESS")
+        raise ConfigError(f"no Ray cluster answers at {where} ({first_line(error)})") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def names_cluster(address: str | None) -> bool:
+    """Whether the user names a cluster, here or in the environment; it may still grow."""
+    return (address or os.environ.get("RAY_ADDRESS") or "local") != "local"
+
+
+class WorkerResources(NamedTuple):
+    """How many workers there are, and what each of them gets."""
+
+    workers: int
+    cpus: int
+    """CPU cores per worker."""
+    gpus: int
+    """GPUs per worker."""
+
+
+def worker_resources(
+    ray: Any, workers: int | None, *, use_gpu: bool | None, address: str | None
+) -> WorkerResources:
     """Divide the cluster among workers.
 
     Args:
         ray: The package, connected.
-        workers: How many are wanted; None for one on each GPU or core.
-        use_gpu: Whether each needs a GPU.
-        address: The cluster that the user names, in which one can wait for more machines.
+        workers: How many are needed; None for one on each GPU or core.
+        use_gpu: Whether each needs a GPU; None: if there is one for each.
+        address: The cluster that the user names, which may wait for more machines.
 
     Raises:
-        ConfigError: There is no place for so many, where Ray would wait for ever.
+        ConfigError: There are not enough CPUs or GPUs, where Ray would wait for ever.
     """
-    kind = "GPU" if use_gpu else "CPU"
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if use_gpu is None:
+        use_gpu = sum(int(node.get("GPU", 0)) for node in nodes) >= (workers or 1)
+    kind = "GPU" if use_gpu else "CPU"
     found = [int(node.get(kind, 0)) for node in nodes]
-    wanted = max(sum(found), 1) if workers is None else workers
-    if sum(found) < wanted and not is_named(address) and len(nodes) == 1:
+    needed = max(sum(found), 1) if workers is None else workers
+    if sum(found) < needed and not names_cluster(address) and len(nodes) == 1:
         raise ConfigError(
-            f"{wanted} workers need {wanted} {kind}s, and Ray has {sum(found)} here; "
+            f"{needed} workers need {needed} {kind}s, and Ray has {sum(found)} here; "
             "start fewer, or name a cluster (--ray-address)"
         )
     if use_gpu:
-        return Places(wanted, 1, 1)
-    share = max(found, default=1)
-    # No machine lends its cores to another: a worker's must all be on one.
-    while share > 1 and sum(cores // share for cores in found) < wanted:
-        share -= 1
-    return Places(wanted, max(share, 1), 0)
+        return WorkerResources(needed, 1, 1)
+    cpus = max(found, default=1)
+    # A worker runs on one machine, so its cores must all be there.
+    while cpus > 1 and sum(cores // cpus for cores in found) < needed:
+        cpus -= 1
+    return WorkerResources(needed, max(cpus, 1), 0)
 
 
 def wants_gpu(device: str) -> bool:
@@ -88,10 +120,15 @@ def wants_gpu(device: str) -> bool:
     return device == "cuda"
 
 
-def everywhere(model: str | None) -> str | None:
-    """A model's name for processes with working folders of their own."""
+def absolute_source(model: str | None) -> str | None:
+    """A model's name for processes with other working directories."""
     if model is None or model.startswith(HUB_PREFIX):
         return model
     path = Path(model).expanduser()
     is_here = path.exists() or os.path.isfile(f"{path}.index")
     return str(path.absolute()) if is_here else model
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message."""
+    return next((line for line in str(error).splitlines() if line.strip()), "")

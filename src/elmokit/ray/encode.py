@@ -1,9 +1,9 @@
 """`encode_files`: vectors of many files, made by Ray Data on a machine or a cluster.
 
-The driver cuts the inputs into pieces and gives out their names; texts and vectors do not pass
-through it. A worker reads a piece's texts itself and writes the piece's file under a hidden name,
-then moves it to its place. So it does not matter how often a piece is done: a worker that dies,
-with its machine or alone, has left nothing, and whoever does the piece again writes the same file.
+The driver cuts the inputs into pieces and distributes their names; texts and vectors do not pass
+through it. A worker reads a piece's texts itself and writes the piece's file atomically. So pieces
+can be retried: a worker that dies, with its machine or alone, has left nothing, and the retry
+writes the same file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.ray import pieces
 from elmokit.ray.cluster import (
     QUIET,
-    Places,
-    everywhere,
-    find_places,
+    WorkerResources,
+    absolute_source,
+    connect,
     import_ray,
     wants_gpu,
+    worker_resources,
 )
-from elmokit.ray.train import connected
-from elmokit.ray.worker import Encoder, Job, count_texts
+from elmokit.ray.pieces import EncodeJob, PieceEncoder, count_texts
 from elmokit.training.distributed import PeerError
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from elmokit.engines import Precision
 
 PIECE_LINES = 2000
-"""Texts of a piece, unless said otherwise."""
+"""Texts of a piece, by default."""
 MOST_BLOCKS = 4000
-"""Ray Data takes its time for each block; of more pieces, some share one."""
+"""Ray Data has a cost per block; of more pieces, some share one."""
 
 
 def encode_files(
@@ -64,25 +64,25 @@ def encode_files(
 ) -> Counts:
     """Encode files of texts into a folder of Parquet files.
 
-    A call that was stopped goes on when it is repeated: files that are there are not made again.
-    The model, where it runs aside, the inputs and everything that vectors depend on must be as
-    before; `batch_tokens`, `device`, `workers` and `address` may change.
+    A call that was stopped continues when it is repeated: finished files are not made again. The
+    model, the inputs and everything that vectors depend on must be as before; `batch_tokens`,
+    `device`, `workers` and `address` may change.
 
-    Uses the Ray that is running in this process; else connects to one and leaves it at the end.
+    Uses the Ray that is running in this process; else connects to one and disconnects at the end.
 
     Args:
         inputs: Files that `read_texts` reads, or folders of such files.
-        output: The folder. On a cluster, it, the inputs and the model lie where all machines see
-            them under one path.
+        output: The folder. On a cluster, it, the inputs and the model are on storage that all
+            machines share, under one path.
         model: As for `elmokit.load`.
         layers: As for `Elmo.encode`.
-        pool: One vector per sentence instead of one a token.
+        pool: One vector per sentence instead of one per token.
         tokenizer: How text is split, instead of what the model says.
         sentences: Split each text into sentences first.
         field: Key or column that holds the text.
         dtype: How numbers are stored.
-        state: What the LSTMs remember before a sentence.
-        batch_tokens: The most tokens run together; left out, what suits the device.
+        state: The initial state of a sentence, as for `Elmo.encode`.
+        batch_tokens: The most tokens run together; left out, the device's default.
         device: ``"cpu"``, or ``"cuda"`` for a GPU for each worker.
         precision: The type of the matmuls on a CPU.
         piece_lines: Texts of one output file.
@@ -95,7 +95,7 @@ def encode_files(
 
     Raises:
         CheckpointError: The model cannot be read, or a machine does not see it.
-        ConfigError: A setting is impossible, or Ray has no place for so many workers.
+        ConfigError: A setting is impossible, or Ray has too few CPUs or GPUs.
         DataError: An input cannot be read, or the folder holds something else.
         MissingExtraError: Ray Data is not installed.
         PeerError: Ray gave up; what is finished stays, and the call can be repeated.
@@ -126,34 +126,40 @@ def encode_files(
     folder.mkdir(exist_ok=True)
     with pieces.alone_in(folder):
         try:
-            with connected(ray, address, **QUIET):
-                places = find_places(ray, workers, use_gpu=use_gpu, address=address)
+            with connect(ray, address, **QUIET):
+                resources = worker_resources(ray, workers, use_gpu=use_gpu, address=address)
                 manifest = pieces.read_manifest(folder)
                 if manifest is None:
                     texts = _count(ray, found, field, sentences)
                     manifest = pieces.describe(settings, found, texts)
                     pieces.write_manifest(folder, manifest)
                 texts = pieces.check_same(folder, manifest, settings, found)
-                job = Job(
+                job = EncodeJob(
                     folder=str(folder),
                     manifest=(folder / pieces.MANIFEST).read_text(encoding="utf-8"),
-                    model=everywhere(model),
-                    model_name=model or DEFAULT_MODEL,
                     fingerprint=examined["model"],
-                    layers=layers,
-                    layers_name=_name(layers),
-                    pool=pool,
-                    state=state,
-                    tokenizer=tokenizer,
-                    sentences=sentences,
-                    field=field,
-                    dtype=dtype,
-                    batch_tokens=batch_tokens,
-                    device=device,
-                    precision=precision,
-                    threads=places.cpus,
+                    threads=resources.cpus,
+                    load={
+                        "source": absolute_source(model),
+                        "tokenizer": tokenizer,
+                        "device": device,
+                        "precision": precision,
+                    },
+                    read={"field": field, "sentences": sentences},
+                    encode={
+                        "layers": layers,
+                        "pool": pool,
+                        "state": state,
+                        "batch_tokens": batch_tokens,
+                    },
+                    write={
+                        "dtype": dtype,
+                        "pooled": pool is not None,
+                        "model": model or DEFAULT_MODEL,
+                        "layers": _name(layers),
+                    },
                 )
-                return _run(ray, job, list(pieces.cut(found, texts, piece_lines)), places)
+                return _run(ray, job, list(pieces.cut(found, texts, piece_lines)), resources)
         finally:
             pieces.remove_unfinished(folder)
             if not any(folder.glob("*.parquet")):
@@ -165,7 +171,7 @@ def encode_files(
 def _examine(
     model: str | None, layers: Any, tokenizer: str | None, precision: Precision
 ) -> dict[str, Any]:
-    """What identifies a model; what it cannot do is found out here."""
+    """What identifies a model; raises here what it cannot do."""
     import elmokit
     from elmokit.checkpoints.fingerprint import fingerprint
 
@@ -181,22 +187,24 @@ def _examine(
 
 
 def _name(layers: Any) -> str:
-    """As on the command line."""
+    """The layers as the command line writes them."""
     return ",".join(map(str, layers)) if isinstance(layers, list) else str(layers)
 
 
-def _count(ray: Any, inputs: Sequence[pieces.Input], field: str, sentences: bool) -> list[int]:
-    """Texts of each input, all of them read to their end once."""
+def _count(ray: Any, inputs: Sequence[pieces.InputFile], field: str, sentences: bool) -> list[int]:
+    """The number of texts of each input, which is read once for it."""
     task = ray.remote(max_retries=-1)(count_texts)
-    answers = ray.get([task.remote(given.path, field, sentences) for given in inputs])
-    for _, problem in answers:
+    counts = ray.get([task.remote(given.path, field, sentences) for given in inputs])
+    for _, problem in counts:
         if problem:
             raise DataError(problem)
-    return [count for count, _ in answers]
+    return [count for count, _ in counts]
 
 
-def _run(ray: Any, job: Job, wanted: Sequence[pieces.Piece], places: Places) -> Counts:
-    """Do the pieces that are not there."""
+def _run(
+    ray: Any, job: EncodeJob, wanted: Sequence[pieces.FilePiece], resources: WorkerResources
+) -> Counts:
+    """Encode the pieces whose files are missing."""
     from tqdm.auto import tqdm
 
     folder = Path(job.folder)
@@ -215,7 +223,7 @@ def _run(ray: Any, job: Job, wanted: Sequence[pieces.Piece], places: Places) -> 
     bar = tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit=" files", disable=None)
     with bar, _quiet(ray):
         try:
-            for row in _answers(ray, job, missing, places).iter_rows():
+            for row in _answers(ray, job, missing, resources).iter_rows():
                 if row["problem"]:
                     raise DataError(row["problem"])
                 if row["failure"]:
@@ -229,29 +237,31 @@ def _run(ray: Any, job: Job, wanted: Sequence[pieces.Piece], places: Places) -> 
             raise _gave_up(f"{type(cause).__name__}: {cause}") from error
     waiting -= {path.name for path in folder.glob("*.parquet")}
     if waiting:
-        raise PeerError(f"{folder}: {len(waiting)} files are missing. Repeat the call to go on.")
+        raise PeerError(f"{folder}: {len(waiting)} files are missing. Repeat the call to continue.")
     return counts
 
 
-def _answers(ray: Any, job: Job, missing: Sequence[pieces.Piece], places: Places) -> Any:
-    """A row for each piece, made when it is asked for.
+def _answers(
+    ray: Any, job: EncodeJob, missing: Sequence[pieces.FilePiece], resources: WorkerResources
+) -> Any:
+    """One row per piece, computed lazily.
 
-    Ray Data starts workers that die again as often as it takes, and repeats what they had to do.
+    Ray Data restarts workers that die, as often as it takes, and retries their pieces.
     """
     strategy = ray.data.ActorPoolStrategy(
-        size=min(places.workers, len(missing)),
-        # A piece that stands in line behind another is kept from a worker that is free.
+        size=min(resources.workers, len(missing)),
+        # A piece queued behind another would be withheld from a worker that is free.
         max_tasks_in_flight_per_actor=1,
     )
     rows = ray.data.from_items(
         [asdict(piece) for piece in missing], override_num_blocks=min(len(missing), MOST_BLOCKS)
     )
     return rows.map(
-        Encoder,
+        PieceEncoder,
         fn_constructor_args=(job,),
         compute=strategy,
-        num_cpus=places.cpus,
-        num_gpus=places.gpus,
+        num_cpus=resources.cpus,
+        num_gpus=resources.gpus,
     )
 
 
@@ -271,6 +281,6 @@ def _quiet(ray: Any) -> Iterator[None]:
 
 def _gave_up(reason: str) -> PeerError:
     return PeerError(
-        "a worker has failed; what is finished stays, and the same call goes on with the rest "
-        f"({reason.splitlines()[0]}; more is among Ray's logs)"
+        "a worker has failed; what is finished stays, and the same call continues with the rest "
+        f"({reason.splitlines()[0]}; more is in Ray's logs)"
     )

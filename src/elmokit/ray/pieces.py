@@ -1,33 +1,45 @@
-"""A folder of vectors in pieces: which files it is made of, and whether they belong together.
+"""A folder of vectors in pieces, and the worker that writes one piece.
 
-Every input is cut into stretches of as many texts, and each becomes one Parquet file whose name
-follows from the input and the number of the stretch. A file is there when it is whole. A manifest
-says what the files were made from and how, so that nobody adds others to them.
+Every input is cut into pieces of as many texts, and each becomes one Parquet file whose name
+follows from the input and the piece's number. Files are written atomically. A manifest says what
+the files were made from and how, so that others are never added to them.
+
+What bad input causes comes back from a worker as a line of text: Ray would wrap an exception in
+pages of its own, and retry.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elmokit.errors import DataError
+from elmokit.encode.writers import open_writer, write_vectors
+from elmokit.errors import CheckpointError, DataError, ElmokitError
 from elmokit.files import atomic_file
+from elmokit.text.readers import Text, read_texts
+from elmokit.text.sentences import split_texts
+
+if TYPE_CHECKING:
+    from elmokit.encode.elmo import Elmo
 
 MANIFEST = "_elmokit.json"
-"""Readers of Parquet folders pass over names that begin with an underscore."""
+"""Readers of Parquet folders skip names that begin with an underscore."""
 FORMAT = "elmokit vectors in pieces 1"
 UNFINISHED = ".elmokit-*.part"
 _IGNORED = (".", "_")
 
 
 @dataclass(frozen=True)
-class Input:
+class InputFile:
     """A file of texts."""
 
     path: str
@@ -40,8 +52,8 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A stretch of a file's texts, and the file that its vectors go to."""
+class FilePiece:
+    """Some of a file's texts in a row, and the file that their vectors go to."""
 
     path: str
     source: str
@@ -53,8 +65,8 @@ class Piece:
     file: str
 
 
-def find_inputs(given: Sequence[str]) -> list[Input]:
-    """The files that are meant, those of folders in the order of their names.
+def find_inputs(given: Sequence[str]) -> list[InputFile]:
+    """The input files, those of folders in the order of their names.
 
     Raises:
         DataError: One is missing, is there twice, or none is found.
@@ -79,7 +91,7 @@ def find_inputs(given: Sequence[str]) -> list[Input]:
     for path in paths:
         status = os.stat(path)
         source = Path(os.path.relpath(path, root)).as_posix()
-        found.append(Input(path, source, status.st_size, status.st_mtime_ns))
+        found.append(InputFile(path, source, status.st_size, status.st_mtime_ns))
     return found
 
 
@@ -94,7 +106,7 @@ def _files_of(folder: str) -> list[str]:
     return files
 
 
-def cut(inputs: Sequence[Input], texts: Sequence[int], length: int) -> Iterator[Piece]:
+def cut(inputs: Sequence[InputFile], texts: Sequence[int], length: int) -> Iterator[FilePiece]:
     """The pieces of all inputs, in order.
 
     Args:
@@ -103,16 +115,16 @@ def cut(inputs: Sequence[Input], texts: Sequence[int], length: int) -> Iterator[
         length: Texts of a piece.
     """
     for given, count in zip(inputs, texts, strict=True):
-        # A slash would be a folder; the percent sign is escaped so that no two names meet.
+        # A slash would be a folder; the percent sign is escaped so that no two names are the same.
         name = given.source.replace("%", "%25").replace("/", "%2F")
         for number, first in enumerate(range(0, max(count, 1), length)):
             stop = min(first + length, count)
             file = f"{name}-{number:06d}.parquet"
-            yield Piece(given.path, given.source, given.size, first, stop, file)
+            yield FilePiece(given.path, given.source, given.size, first, stop, file)
 
 
 def describe(
-    settings: Mapping[str, Any], inputs: Iterable[Input], texts: Iterable[int]
+    settings: Mapping[str, Any], inputs: Iterable[InputFile], texts: Iterable[int]
 ) -> dict[str, Any]:
     """The manifest of a folder."""
     listed = [
@@ -123,13 +135,13 @@ def describe(
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Put it into its folder."""
+    """Write the manifest into its folder."""
     with atomic_file(folder / MANIFEST) as temporary:
         temporary.write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """What an output folder says it is; None where a new one can be begun.
+    """The manifest of an output folder; None where a new one can be started.
 
     Raises:
         DataError: Something else is there.
@@ -137,7 +149,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not folder.parent.is_dir():
         raise DataError(f"{folder}: the folder {folder.parent} does not exist. Create it first.")
     if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder}: a file stands there. Give the name of a new folder.")
+        raise DataError(f"{folder}: this is a file. Give the name of a new folder.")
     try:
         text = (folder / MANIFEST).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -154,9 +166,9 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def check_same(
-    folder: Path, found: Mapping[str, Any], settings: Mapping[str, Any], inputs: Sequence[Input]
+    folder: Path, found: Mapping[str, Any], settings: Mapping[str, Any], inputs: Sequence[InputFile]
 ) -> list[int]:
-    """Compare a folder with what it is to be; the number of texts of each input.
+    """Compare a folder with what it is to be; returns the number of texts of each input.
 
     Raises:
         DataError: It was made with other settings or from other files.
@@ -179,7 +191,7 @@ def check_same(
     ]
     if differing:
         raise DataError(
-            f"{folder}: begun otherwise, and cannot be gone on with: {'; '.join(differing)}. "
+            f"{folder}: started otherwise, and cannot be continued: {'; '.join(differing)}. "
             "Repeat the first call, or give a new folder."
         )
     return [before[given.source]["texts"] for given in inputs]
@@ -187,10 +199,10 @@ def check_same(
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Let no other call write to the folder meanwhile, where the system can lock folders.
+    """Lock the folder against other calls, where the system can lock folders.
 
     Raises:
-        DataError: Another call is at work there.
+        DataError: Another call is writing to it.
     """
     try:
         import fcntl
@@ -211,6 +223,158 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes have left behind."""
+    """Remove the temporary files of killed processes."""
     for path in folder.glob(UNFINISHED):
         path.unlink(missing_ok=True)
+
+
+# The worker
+
+_SHARED = "Put it on storage that all machines share, under one path."
+_CHANGED = "the file has changed since the work began. Encode it into a new folder."
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeJob:
+    """What a worker has to know."""
+
+    folder: str
+    manifest: str
+    """The text of the folder's manifest: a worker that sees another one sees another folder."""
+    fingerprint: str
+    """The model's."""
+    threads: int
+    load: Mapping[str, Any]
+    """Arguments of `elmokit.load`."""
+    read: Mapping[str, Any]
+    """Arguments of `PieceReader`."""
+    encode: Mapping[str, Any]
+    """Arguments of `Elmo.encode_stream`."""
+    write: Mapping[str, Any]
+    """Arguments of `open_writer`."""
+
+
+class PieceReader:
+    """Reads pieces of files; those of one file in one pass, as long as they ascend.
+
+    Args:
+        field: Key or column that holds the text.
+        sentences: Split texts into sentences first.
+    """
+
+    def __init__(self, field: str, sentences: bool) -> None:
+        self._field = field
+        self._sentences = sentences
+        self._path = ""
+        self._next = 0
+        self._texts: Iterator[Text] = iter(())
+
+    def texts(self, path: str) -> Iterator[Text]:
+        """All texts of a file.
+
+        Raises:
+            DataError: This machine does not see the file, or it cannot be read.
+        """
+        if not os.path.exists(path):
+            raise DataError(
+                f"{path}: the machine {socket.gethostname()} does not see it. {_SHARED}"
+            )
+        texts = read_texts(path, field=self._field)
+        return split_texts(texts) if self._sentences else texts
+
+    def read(self, path: str, first: int, stop: int) -> list[Text]:
+        """The texts from number `first` on, up to `stop`.
+
+        Raises:
+            DataError: The file cannot be read, or is not as long as it was.
+        """
+        if path != self._path or first < self._next:
+            self._next, self._texts = 0, self.texts(path)
+        self._path = ""  # until this piece is read: an error leaves the position unknown
+        found = list(islice(self._texts, first - self._next, stop - self._next))
+        if len(found) != stop - first:
+            raise DataError(f"{path}: {_CHANGED}")
+        self._path, self._next = path, stop
+        return found
+
+
+def count_texts(path: str, field: str, sentences: bool) -> tuple[int, str]:
+    """How many texts a file has, or what is wrong with it."""
+    try:
+        return sum(1 for _ in PieceReader(field, sentences).texts(path)), ""
+    except (ElmokitError, OSError) as error:
+        return 0, _message(error)
+
+
+class PieceEncoder:
+    """Encodes pieces into files, with a model of its own.
+
+    Args:
+        job: What to do.
+    """
+
+    def __init__(self, job: EncodeJob) -> None:
+        self._job = job
+        self._reader = PieceReader(**job.read)
+        self._elmo: Elmo | None = None  # loaded later: the error of an actor's __init__ is lost
+
+    def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
+        """Write the file of a piece; return its counts, or what went wrong."""
+        answer = {"file": piece["file"], "sentences": 0, "tokens": 0, "problem": "", "failure": ""}
+        try:
+            answer["sentences"], answer["tokens"] = self._write(**piece)
+        except (ElmokitError, OSError) as error:
+            answer["problem"] = _message(error)
+        except Exception as error:
+            logging.getLogger(__name__).exception("%s", piece["file"])  # among Ray's logs
+            answer["failure"] = f"{type(error).__name__}: {error}"
+        return answer
+
+    def _write(
+        self, path: str, source: str, size: int, first: int, stop: int, file: str
+    ) -> tuple[int, int]:
+        job = self._job
+        if self._elmo is None:
+            self._elmo = self._load()
+        texts = self._reader.read(path, first, stop)
+        if os.path.getsize(path) != size:
+            raise DataError(f"{path}: {_CHANGED}")
+        writer = open_writer(Path(job.folder, file), source=source, **job.write)
+        with writer:
+            counts = write_vectors(
+                self._elmo, texts, writer, first=first, progress=False, **job.encode
+            )
+        return counts.sentences, counts.tokens
+
+    def _load(self) -> Elmo:
+        """The model, after checking that this machine sees what the others see."""
+        import torch
+
+        import elmokit
+        from elmokit.checkpoints.fingerprint import fingerprint
+
+        job, host = self._job, socket.gethostname()
+        try:
+            seen = Path(job.folder, MANIFEST).read_text(encoding="utf-8")
+        except OSError:
+            seen = ""
+        if seen != job.manifest:
+            raise DataError(
+                f"{job.folder}: the machine {host} does not see the output folder. {_SHARED}"
+            )
+        torch.set_num_threads(job.threads)
+        try:
+            elmo = elmokit.load(**job.load)
+        except CheckpointError as error:
+            raise CheckpointError(f"on the machine {host}: {error}. {_SHARED}") from None
+        if fingerprint(elmo) != job.fingerprint:
+            raise CheckpointError(
+                f"{elmo.source}: on the machine {host} this is another model. {_SHARED}"
+            )
+        return elmo
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror or error}"
+    return str(error)

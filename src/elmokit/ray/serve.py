@@ -1,8 +1,8 @@
-"""The service in several processes, started and watched over by Ray Serve.
+"""The service in several processes, started and supervised by Ray Serve.
 
-Every replica is the whole application with models of its own: routes, gate, limits and batching are
-those of a single process. Serve takes requests at one address, hands each to a replica that is
-free, starts a replica again that has died, and at the end lets each finish what it has.
+Every replica is the whole application with models of its own: routes, access, limits and batching
+are those of a single process. Serve accepts requests at one address, gives each to a replica that
+is free, restarts a replica that has died, and at the end lets each finish its requests.
 """
 
 from __future__ import annotations
@@ -18,8 +18,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ConfigError
-from elmokit.ray.cluster import QUIET, find_places, import_ray, is_named, wants_gpu
-from elmokit.ray.train import connected, first_line
+from elmokit.ray.cluster import (
+    QUIET,
+    connect,
+    first_line,
+    import_ray,
+    names_cluster,
+    wants_gpu,
+    worker_resources,
+)
 from elmokit.server.logs import configure_logging, log_event
 from elmokit.server.server import bind_socket
 from elmokit.server.settings import Limits
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 NAME = "elmokit"
-"""Of the application, among others that Serve may run."""
+"""The application's name in Serve, which may run others."""
 
 
 @contextmanager
@@ -45,11 +52,11 @@ def deployed(
 ) -> Iterator[str]:
     """A service on Ray Serve, for the time of a ``with`` block.
 
-    Uses the Ray that is running in this process; else connects to one and leaves it at the end.
+    Uses the Ray that is running in this process; else connects to one and disconnects at the end.
 
     Args:
         build: Makes the application, with its models; called in every replica.
-        replicas: How many processes share the work, and the cores.
+        replicas: The number of processes, which share the cores.
         host: Address to listen on, at the head of the cluster.
         port: 0 takes a free one, on this machine.
         limits: The limits that `build` uses.
@@ -57,10 +64,10 @@ def deployed(
         address: The cluster; when left out, the one Ray finds or starts on this machine.
 
     Yields:
-        Where the service is, such as ``http://127.0.0.1:8000``.
+        The address of the service, such as ``http://127.0.0.1:8000``.
 
     Raises:
-        ConfigError: A setting is impossible, or Ray has no place for so many replicas.
+        ConfigError: A setting is impossible, or Ray has too few CPUs or GPUs.
         MissingExtraError: Ray Serve is not installed.
         OSError: The address is taken, or not one of this machine.
         PeerError: A replica does not start.
@@ -70,16 +77,16 @@ def deployed(
     use_gpu, limits = wants_gpu(device), limits or Limits()
     ray = import_ray("serve", "Serving with Ray")
     if address is None:
-        with bind_socket(host, port) as sock:  # what is taken is told at once
+        with bind_socket(host, port) as sock:  # an address in use is reported at once
             port = sock.getsockname()[1]
     elif not port:
         raise ConfigError("--port 0: on a cluster the port must be named")
-    lent = ray.is_initialized() or is_named(address)
-    with connected(ray, address, **QUIET):
-        places = find_places(ray, replicas, use_gpu=use_gpu, address=address)
+    shared = ray.is_initialized() or names_cluster(address)
+    with connect(ray, address, **QUIET):
+        resources = worker_resources(ray, replicas, use_gpu=use_gpu, address=address)
 
         def build_here() -> FastAPI:
-            importlib.import_module("torch").set_num_threads(places.cpus)
+            importlib.import_module("torch").set_num_threads(resources.cpus)
             configure_logging()
             return build()
 
@@ -88,8 +95,8 @@ def deployed(
         deployment = serve.deployment(serve.ingress(build_here)()).options(
             name=NAME,
             num_replicas=replicas,
-            ray_actor_options={"num_cpus": places.cpus, "num_gpus": places.gpus},
-            # The application has limits of its own, and says so better.
+            ray_actor_options={"num_cpus": resources.cpus, "num_gpus": resources.gpus},
+            # The application has limits of its own, with better error messages.
             max_ongoing_requests=limits.connections,
             # Longer than a request may take.
             graceful_shutdown_timeout_s=math.ceil(2 * limits.seconds) + 5,
@@ -108,9 +115,9 @@ def deployed(
                 raise PeerError(f"the replicas do not start: {_reason(serve, error)}") from error
             yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         finally:
-            serve.delete(NAME)  # waits for what was accepted
+            serve.delete(NAME)  # waits for the requests that were accepted
             # A Ray that was started here ends with all that is in it.
-            if lent and not serve.status().applications:
+            if shared and not serve.status().applications:
                 serve.shutdown()
 
 
@@ -125,10 +132,10 @@ def serve_until_stopped(build: Callable[[], FastAPI], **options: Any) -> None:
     before = signal.getsignal(signal.SIGTERM)
     stop = threading.Event()
     try:
-        with deployed(build, **options) as place:
-            # Now and not before: Ray puts a handler of its own in place when it starts.
+        with deployed(build, **options) as url:
+            # Not earlier: Ray installs a handler of its own when it starts.
             signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-            log_event("serving", address=place)
+            log_event("serving", address=url)
             stop.wait()
             log_event("stopping")
         log_event("stopped")
@@ -137,9 +144,9 @@ def serve_until_stopped(build: Callable[[], FastAPI], **options: Any) -> None:
 
 
 def _reason(serve: Any, error: Exception) -> str:
-    """The line that says why, of the many that Serve has around it."""
+    """The line with the exception, out of the many that Serve prints around it."""
     application = serve.status().applications.get(NAME)
     deployments = application.deployments.values() if application is not None else ()
     lines = "\n".join(deployment.message for deployment in deployments).splitlines()
-    told = [line.strip() for line in lines if re.match(r"\s*(\w+\.)*\w+Error: ", line)]
-    return told[-1] if told else first_line(error)
+    found = [line.strip() for line in lines if re.match(r"\s*(\w+\.)*\w+Error: ", line)]
+    return found[-1] if found else first_line(error)

@@ -1,7 +1,56 @@
-"""The one training loop, and what it trains: biLMs from raw text.
+"""Training: the one loop, and what pretrains and adapts biLMs.
 
-The data's way: streams reads sentences in rows, batches makes what a step reads, trainer runs
-it, heads judge it with losses, optimizers change the weights. loop says when to do which,
-snapshots keeps the state, distributed joins processes, display shows progress. pretraining puts
-these together, pretrain is what users call.
+settings holds the settings of a run and the presets, and run_folder is its output folder. data
+reads a corpus as windows of parallel rows and makes batches of them, losses holds the softmax
+losses, optim the optimizers and learning-rate schedules, cuda_graphs captures a step on a GPU,
+distributed averages gradients over processes. trainer puts these together as a `Trainable`; loop
+says when to step, evaluate, save and stop, checkpoint stores snapshots, display shows progress and
+card writes the model card. pretrain and adapt are what users call. Tasks use the same loop.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elmokit.lazy import lazy_names
+
+_HOMES = {
+    "PRESETS": "elmokit.training.settings",
+    "settings_for": "elmokit.training.settings",
+    "PretrainConfig": "elmokit.training.settings",
+    "DataConfig": "elmokit.training.settings",
+    "LossConfig": "elmokit.training.settings",
+    "OptimizerConfig": "elmokit.training.settings",
+    "RunConfig": "elmokit.training.settings",
+    "AdaptConfig": "elmokit.training.adapt",
+    "Adapted": "elmokit.training.adapt",
+    "read_log": "elmokit.training.display",
+}
+
+if TYPE_CHECKING:
+    from elmokit.training.adapt import AdaptConfig, Adapted
+    from elmokit.training.display import read_log
+    from elmokit.training.settings import (
+        PRESETS,
+        DataConfig,
+        LossConfig,
+        OptimizerConfig,
+        PretrainConfig,
+        RunConfig,
+        settings_for,
+    )
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+
+__all__ = [
+    "PRESETS",
+    "AdaptConfig",
+    "Adapted",
+    "DataConfig",
+    "LossConfig",
+    "OptimizerConfig",
+    "PretrainConfig",
+    "RunConfig",
+    "read_log",
+    "settings_for",
+]
