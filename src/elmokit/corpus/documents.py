@@ -37,7 +37,7 @@ from typing import IO, Any, Final, Literal
 from xml.etree import ElementTree
 
 from elmokit.errors import DataError, MissingExtraError
-from elmokit.text.readers import read_texts
+from elmokit.text.readers import field_text, read_texts
 
 LONGEST_TEXT = 1 << 20
 """Characters of a text that are processed at a time; a longer one is cut, if possible, at a line
@@ -199,27 +199,11 @@ def _rows(rows: Iterable[dict[str, Any]], name: str, field: str) -> Iterator[str
     number = 0
     try:
         for number, row in enumerate(rows, start=1):
-            yield _row_text(row, f"{name}, row {number}", field)
+            yield field_text(row, field, f"{name}, row {number}")
     except DataError:
         raise
     except Exception as error:  # as above; a broken connection, for one
         raise DataError(f"{name}, after row {number}: cannot read further ({error}).") from error
-
-
-def _row_text(row: dict[str, Any], where: str, field: str) -> str | list[str]:
-    if field not in row:
-        raise DataError(
-            f"{where}: no field {field!r}; found {', '.join(map(repr, row))}. "
-            "Name the right one with `field`."
-        )
-    value: str | list[str] = row[field]
-    items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, str) for item in items):
-        raise DataError(
-            f"{where}: {field!r} holds {type(value).__name__}; a string or a list of strings is "
-            "needed."
-        )
-    return value
 
 
 def _hugging_face_parts(name: str) -> tuple[str, str | None, str]:

@@ -1,7 +1,7 @@
 """Text: files → texts → sentences → tokens → ids.
 
-readers reads texts from files line by line, sentences and tokens cut them, vocab turns
-words into word ids and inputs into what the model reads, character ids included, batching groups
+readers reads texts from files one at a time; sentences and tokens split them; vocab turns words
+into word ids and inputs into what the model reads, character ids included; batching groups
 sentences of similar length.
 """
 

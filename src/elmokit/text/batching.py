@@ -1,4 +1,4 @@
-"""Sentences into batches of about the same number of tokens, and results back into order."""
+"""Batches of sentences with about the same number of tokens; results in the original order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WINDOW_BATCHES = 8
-"""How many batches' worth of sentences are read ahead, so that similar lengths can meet."""
+"""Batches' worth of sentences that are prefetched and sorted by length."""
 
 
 def cut_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
@@ -41,25 +41,25 @@ def run_in_batches(
     length: Callable[[Item], int],
     run: Callable[[list[Item]], Sequence[Result]],
     budget: int,
-    ahead: int = WINDOW_BATCHES,
+    prefetch: int = WINDOW_BATCHES,
     finish: Callable[[], None] | None = None,
 ) -> Iterator[Result]:
     """Send a stream through `run` batch by batch and yield the results in the stream's order.
 
-    Only a window of the stream is held at a time: memory depends on `budget`, not on the stream.
+    Only a window of the stream is in memory at a time; its size depends on `budget` alone.
 
     Args:
         items: The stream.
         length: Tokens of one item.
         run: Gives one result per item of a batch.
         budget: The most tokens in a batch.
-        ahead: How many batches' worth of items are read at a time.
-        finish: Called before results are handed out, where `run` only sets them going.
+        prefetch: How many batches' worth of items are read at a time.
+        finish: Called before results are yielded, where `run` only starts their computation.
 
     Yields:
         One result per item.
     """
-    for window, lengths in _windows(items, length, ahead * budget):
+    for window, lengths in _windows(items, length, prefetch * budget):
         results: list[Any] = [None] * len(window)
         for batch in cut_batches(lengths, budget):
             for i, result in zip(batch, run([window[i] for i in batch]), strict=True):
@@ -67,14 +67,14 @@ def run_in_batches(
         if finish is not None:
             finish()
         results.reverse()
-        while results:  # none is held once it is handed out
+        while results:  # none is referenced here once it is yielded
             yield results.pop()
 
 
 def _windows(
     items: Iterable[Item], length: Callable[[Item], int], budget: int
 ) -> Iterator[tuple[list[Item], list[int]]]:
-    """Consecutive stretches of the stream with at most `budget` tokens (or one long item).
+    """Consecutive windows of the stream with at most `budget` tokens (or one long item).
 
     Yields:
         The items, and their lengths.

@@ -1,4 +1,4 @@
-"""Distinct words to what the token encoder reads: character ids, word ids, or both.
+"""Inputs of the token encoder for distinct words: character ids, word ids, or both.
 
 Characters are UTF-8 bytes with fixed ids, or Unicode characters with a dictionary. A word is a row:
 begin-of-word, its characters, end-of-word, then in-word padding. The padding is part of the model
@@ -23,7 +23,7 @@ from elmokit.text.vocab import Vocabulary
 Ids = NDArray[np.int64]
 
 # The byte alphabet's ids as the network sees them: byte b is b + 1, so that 0 is free for
-# "this whole token is padding".
+# "this token is padding".
 BYTE_SHIFT = 1
 BYTE_BEGIN_SENTENCE = 257
 BYTE_END_SENTENCE = 258
@@ -80,7 +80,7 @@ class ByteAlphabet(Alphabet):
     """The alphabet of bilm-tf and AllenNLP: UTF-8 bytes, no dictionary, no unknown characters.
 
     A word of more than `max_characters` - 2 bytes is cut there, even inside a character. What
-    UTF-8 cannot spell (a lone surrogate) is left out.
+    UTF-8 cannot encode (a lone surrogate) is left out.
     """
 
     begin_word = BYTE_BEGIN_WORD
@@ -93,7 +93,7 @@ class ByteAlphabet(Alphabet):
         rows = [word.encode("utf-8", "ignore")[:longest] for word in words]
         markers = {self.begin_sentence: BYTE_BEGIN_SENTENCE, self.end_sentence: BYTE_END_SENTENCE}
         marked = []
-        if any(marker in words for marker in markers):  # quickly seen, and mostly not so
+        if any(marker in words for marker in markers):  # a fast check that is mostly false
             marked = [i for i, word in enumerate(words) if word in markers]
         for i in marked:
             rows[i] = b"?"  # its id is no byte's, and follows
@@ -178,7 +178,7 @@ class InputBuilder:
         if config.words is not None:
             if vocabulary is None:
                 raise CheckpointError(
-                    "the model reads words, so its vocabulary (vocab.txt, one word a line) is "
+                    "the model reads words, so its vocabulary (vocab.txt, one word per line) is "
                     "needed: put it beside the weights or give it as vocabulary="
                 )
             if len(vocabulary) != config.words.rows:
@@ -208,12 +208,12 @@ class InputBuilder:
         vocabulary = self._vocabulary
         assert vocabulary is not None
         ids = np.empty(len(words), dtype=np.int64)
-        for place, word in enumerate(words):
+        for row, word in enumerate(words):
             found = vocabulary.id(word[: self._cut])
             if found is None:
                 raise DataError(
                     f"the word {word!r} is not in the model's vocabulary, which has no entry for "
                     "unknown words: leave the word out or use a model that reads characters"
                 )
-            ids[place] = found
+            ids[row] = found
         return ids

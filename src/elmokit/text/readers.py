@@ -1,4 +1,4 @@
-"""Files to texts, one at a time.
+"""Texts from files, one at a time.
 
     for text in read_texts("corpus.txt.gz"):
         ...
@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from elmokit.errors import DataError, MissingExtraError
@@ -39,17 +39,17 @@ _MAGIC: dict[str, tuple[bytes, ...]] = {
     ".zst": (b"\x28\xb5\x2f\xfd",),
 }
 _LONGEST_MAGIC = 10
-# Small, because a zstd block of four bytes may unpack to 128 KiB, all of it at once.
+# Small, because a zstd block of four bytes may decompress to 128 KiB, all of it at once.
 _ZSTD_CHUNK = 256
 
 
 def read_texts(source: str | os.PathLike[str], *, field: str = "text") -> Iterator[Text]:
     r"""Read the texts of a file, in order and one at a time.
 
-    The name's ending says what the file is, after .gz, .bz2, .xz or .zst: ``.jsonl`` and
-    ``.ndjson`` (a string a line, or an object), ``.csv`` and ``.tsv`` (with a header row),
-    ``.parquet``; anything else, and standard input, is one text a line. Compression is recognised
-    by the bytes themselves, whatever the name says.
+    The suffix of the name, before any .gz, .bz2, .xz or .zst, decides the format: ``.jsonl`` and
+    ``.ndjson`` (a string per line, or an object), ``.csv`` and ``.tsv`` (with a header row),
+    ``.parquet``; anything else, and standard input, is one text per line. Compression is detected
+    from the bytes, whatever the name says.
 
     Only ``\n`` and ``\r\n`` end a line. A blank line is an empty text, so the n-th text of a text
     file is its n-th line.
@@ -65,27 +65,27 @@ def read_texts(source: str | os.PathLike[str], *, field: str = "text") -> Iterat
         DataError: at once if there is no such file; while reading, if a line cannot be read.
         MissingExtraError: for .zst and .parquet without the packages of the extra ``data``.
     """
-    name, ending, packing = _file(source)
+    name, suffix, compression = _file(source)
     if name == "-":
         return _read_lines("-", "")
-    if ending == ".parquet":
-        if packing:
+    if suffix == ".parquet":
+        if compression:
             raise DataError(
                 f"{name}: Parquet is read from its end and compresses its own columns. "
-                f"Unpack the {packing} first."
+                f"Decompress the {compression} first."
             )
         return _read_parquet(name, field)
-    if ending in (".jsonl", ".ndjson"):
-        return _read_jsonl(name, packing, field)
-    if ending in (".csv", ".tsv"):
-        return _read_csv(name, packing, field, delimiter="," if ending == ".csv" else "\t")
-    return _read_lines(name, packing)
+    if suffix in (".jsonl", ".ndjson"):
+        return _read_jsonl(name, compression, field)
+    if suffix in (".csv", ".tsv"):
+        return _read_csv(name, compression, field, delimiter="," if suffix == ".csv" else "\t")
+    return _read_lines(name, compression)
 
 
 def numbered_lines(source: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """Read a text file as lines with their 1-based numbers and their line ends.
 
-    Packed files, the byte order mark and errors are treated as `read_texts` does.
+    Compressed files, the byte order mark and errors are treated as `read_texts` does.
 
     Args:
         source: a path, or ``"-"`` for standard input.
@@ -93,12 +93,12 @@ def numbered_lines(source: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: at once if there is no such file; while reading, if a line cannot be read.
     """
-    name, _, packing = _file(source)
-    return _numbered_lines(name, packing)
+    name, _, compression = _file(source)
+    return _numbered_lines(name, compression)
 
 
 def _file(source: str | os.PathLike[str]) -> tuple[str, str, str]:
-    """Name, ending and ending of the packing (``.gz``) of a file that must be there."""
+    """Name, suffix and suffix of the compression (``.gz``) of a file that must be there."""
     name = os.fspath(source)
     if name == "-":
         return name, "", ""
@@ -106,48 +106,38 @@ def _file(source: str | os.PathLike[str]) -> tuple[str, str, str]:
         raise DataError(f"{name} is a folder. Give a file in it.")
     if not os.path.exists(name):
         raise DataError(f"no such file: {name}. Check the path; '-' reads standard input.")
-    stem, ending = os.path.splitext(name.lower())
-    if ending in _MAGIC:
-        return name, os.path.splitext(stem)[1], ending
-    return name, ending, ""
+    stem, suffix = os.path.splitext(name.lower())
+    if suffix in _MAGIC:
+        return name, os.path.splitext(stem)[1], suffix
+    return name, suffix, ""
 
 
-def _read_lines(name: str, packing: str) -> Iterator[Text]:
-    for _, line in _numbered_lines(name, packing):
+def _read_lines(name: str, compression: str) -> Iterator[Text]:
+    for _, line in _numbered_lines(name, compression):
         yield line.removesuffix("\n").removesuffix("\r")
 
 
-def _read_jsonl(name: str, packing: str, field: str) -> Iterator[Text]:
-    for number, line in _numbered_lines(name, packing):
+def _read_jsonl(name: str, compression: str, field: str) -> Iterator[Text]:
+    for number, line in _numbered_lines(name, compression):
         if line.isspace():
             yield ""
             continue
         where = f"{_label(name)}, line {number}"
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
+        value = parse_json(line, where)
+        if not isinstance(value, str | dict):
             raise DataError(
-                f"{where}: not valid JSON ({error}). Each line must be one JSON value."
-            ) from error
-        if isinstance(value, dict):
-            if field not in value:
-                raise _missing_field(where, field, list(value))
-            value = value[field]
-        elif not isinstance(value, str):
-            raise DataError(
-                f"{where}: found {_kind(value)}; each line must be a JSON string, or an object "
+                f"{where}: found {json_kind(value)}; each line must be a JSON string, or an object "
                 f"with the field {field!r}."
             )
-        text = _text_or_tokens(value, where, field)
-        if "\\ud" in line.lower():
-            _refuse_surrogates(text, where)
+        text = field_text(value, field, where) if isinstance(value, dict) else value
+        refuse_surrogates(text, line, where)
         yield text
 
 
-def _read_csv(name: str, packing: str, field: str, *, delimiter: str) -> Iterator[Text]:
+def _read_csv(name: str, compression: str, field: str, *, delimiter: str) -> Iterator[Text]:
     # The limit is the process's, so it is only ever raised; C long is 32 bits on some systems.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
-    lines = (line for _, line in _numbered_lines(name, packing))
+    lines = (line for _, line in _numbered_lines(name, compression))
     # strict: a stray quote must be an error, or it would swallow the rest of the file.
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] | None = None
@@ -197,15 +187,15 @@ def _read_parquet(name: str, field: str) -> Iterator[Text]:
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{name}, after row {row}: not a readable Parquet file ({error}). Write it again, or "
-            "check that it was copied whole."
+            "check that the copy is complete."
         ) from error
 
 
-def _numbered_lines(name: str, packing: str) -> Iterator[tuple[int, str]]:
+def _numbered_lines(name: str, compression: str) -> Iterator[tuple[int, str]]:
     """Yield the lines with their 1-based numbers and their line ends, decoded."""
     number = 0
     try:
-        for number, line in enumerate(_raw_lines(name, packing), start=1):
+        for number, line in enumerate(_raw_lines(name, compression), start=1):
             content = line.removeprefix(_BOM) if number == 1 else line
             if not content:  # a file of a BOM and nothing else has no line
                 return
@@ -219,30 +209,30 @@ def _numbered_lines(name: str, packing: str) -> Iterator[tuple[int, str]]:
                 ) from error
     except EOFError as error:
         raise DataError(
-            f"{_label(name)}, after line {number}: the compressed file ends too early. It was cut "
-            "off: copy or download it again."
+            f"{_label(name)}, after line {number}: the compressed file ends too early. It is "
+            "truncated: copy or download it again."
         ) from error
     except (OSError, zlib.error) as error:
         raise DataError(
-            f"{_label(name)}, after line {number}: cannot read on ({error}). Check that the file "
-            "is whole and that you may read it."
+            f"{_label(name)}, after line {number}: cannot read further ({error}). Check that the "
+            "file is complete and that you may read it."
         ) from error
 
 
-def _raw_lines(name: str, packing: str) -> Iterator[bytes]:
-    """Yield the lines as bytes, unpacked; only LF ends one."""
+def _raw_lines(name: str, compression: str) -> Iterator[bytes]:
+    """Yield the lines as bytes, decompressed; only LF ends one."""
     if name == "-":
         stdin = sys.stdin.buffer
         if not isinstance(stdin, io.BufferedReader):  # a replaced standard input
             stdin = io.BufferedReader(cast(io.RawIOBase, stdin))
-        yield from _unpacked_lines(stdin, packing)
+        yield from _decompressed_lines(stdin, compression)
     else:
         with open(name, "rb") as stream:
-            yield from _unpacked_lines(stream, packing)
+            yield from _decompressed_lines(stream, compression)
 
 
-def _unpacked_lines(stream: io.BufferedReader, packing: str) -> Iterator[bytes]:
-    found = _packing_of(stream.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC], packing)
+def _decompressed_lines(stream: io.BufferedReader, compression: str) -> Iterator[bytes]:
+    found = _compression_of(stream.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC], compression)
     if found == ".gz":
         import gzip
 
@@ -265,20 +255,20 @@ def _unpacked_lines(stream: io.BufferedReader, packing: str) -> Iterator[bytes]:
         yield from stream
 
 
-def _packing_of(head: bytes, packing: str) -> str:
-    """Tell the compression from a file's first bytes; `packing` is what its name promises."""
+def _compression_of(head: bytes, compression: str) -> str:
+    """Detect the compression from a file's first bytes; `compression` is what its name says."""
     for kind, magic in _MAGIC.items():
         if head.startswith(magic):
             return kind
-    if packing == ".zst" and head[1:4] == b"\x2aM\x18" and head[0] >> 4 == 5:
+    if compression == ".zst" and head[1:4] == b"\x2aM\x18" and head[0] >> 4 == 5:
         return ".zst"  # parallel zstd writes a skippable frame first
-    if packing and any(magic.startswith(head) for magic in _MAGIC[packing]):
+    if compression and any(magic.startswith(head) for magic in _MAGIC[compression]):
         raise EOFError
     return ""
 
 
 class _ZstdStream(io.RawIOBase):
-    """Unpacks zstd frames; unlike zstandard's own reader, it notices a file that is cut off."""
+    """Decompresses zstd frames; unlike zstandard's own reader, it detects a truncated file."""
 
     def __init__(self, stream: io.BufferedReader) -> None:
         try:
@@ -286,10 +276,10 @@ class _ZstdStream(io.RawIOBase):
         except ImportError as error:
             raise MissingExtraError("zstandard", "data", "reading .zst") from error
         self._stream = stream
-        # Big corpora are packed with windows of up to 2 GiB (--long=31).
-        self._unpacker = zstandard.ZstdDecompressor(max_window_size=2**31)
+        # Big corpora are compressed with windows of up to 2 GiB (--long=31).
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
         self._error = zstandard.ZstdError
-        self._frame = self._unpacker.decompressobj()
+        self._frame = self._decompressor.decompressobj()
         self._in_frame = False
         self._ready = memoryview(b"")
 
@@ -298,18 +288,18 @@ class _ZstdStream(io.RawIOBase):
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
         while not self._ready:
-            packed = self._frame.unused_data if self._frame.eof else b""
+            data = self._frame.unused_data if self._frame.eof else b""
             if self._frame.eof:
-                self._frame = self._unpacker.decompressobj()
+                self._frame = self._decompressor.decompressobj()
                 self._in_frame = False
-            packed = packed or self._stream.read(_ZSTD_CHUNK)
-            if not packed:
+            data = data or self._stream.read(_ZSTD_CHUNK)
+            if not data:
                 if self._in_frame:
                     raise EOFError
                 return 0
             self._in_frame = True
             try:
-                self._ready = memoryview(self._frame.decompress(packed))
+                self._ready = memoryview(self._frame.decompress(data))
             except self._error as error:
                 raise OSError(f"damaged .zst data: {error}") from error
         view = memoryview(buffer)
@@ -318,26 +308,61 @@ class _ZstdStream(io.RawIOBase):
         return size
 
 
+def parse_json(text: str, where: str) -> Any:
+    """A JSON value, which a line should be.
+
+    Raises:
+        DataError: It is none; the message names `where`.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"{where}: not valid JSON ({error}). Each line must be one JSON value."
+        ) from error
+
+
+def refuse_surrogates(value: Any, text: str, where: str) -> None:
+    r"""Refuse lone surrogates in a value that was read from the JSON `text`.
+
+    JSON can write them (``\ud83d`` alone), UTF-8 cannot hold them.
+    """
+    if "\\ud" not in text.lower():
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where}: the text holds half a character (a lone surrogate, "
+            f"\\u{ord(error.object[error.start]):04x}). Fix the program that wrote it: it cuts "
+            "strings in UTF-16 units."
+        ) from error
+
+
+def json_kind(value: object) -> str:
+    """What a JSON value is, for messages."""
+    return "null" if value is None else f"a value of type {type(value).__name__}"
+
+
+def field_text(record: Mapping[str, Any], field: str, where: str) -> Text:
+    """The text, or the tokens, in a field of a record.
+
+    Raises:
+        DataError: The field is missing, or holds something else.
+    """
+    if field not in record:
+        raise _missing_field(where, field, list(record))
+    return _text_or_tokens(record[field], where, field)
+
+
 def _text_or_tokens(value: Any, where: str, field: str) -> Text:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(token, str) for token in value):
         return cast(list[str], value)
     raise DataError(
-        f"{where}: {field!r} holds {_kind(value)}; a string or a list of strings is needed."
+        f"{where}: {field!r} holds {json_kind(value)}; a string or a list of strings is needed."
     )
-
-
-def _refuse_surrogates(text: Text, where: str) -> None:
-    r"""Refuse half characters: JSON can spell them (a lone \ud83d), UTF-8 cannot hold them."""
-    try:
-        "".join(text).encode()
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"{where}: the text holds half a character (a lone surrogate, "
-            f"\\u{ord(error.object[error.start]):04x}). Repair the program that wrote it: it cuts "
-            "strings in UTF-16 units."
-        ) from error
 
 
 def _missing_field(where: str, field: str, found: list[str]) -> DataError:
@@ -345,10 +370,6 @@ def _missing_field(where: str, field: str, found: list[str]) -> DataError:
     return DataError(
         f"{where}: no field {field!r}; found {names}. Name the right one with `field`."
     )
-
-
-def _kind(value: object) -> str:
-    return "null" if value is None else f"a value of type {type(value).__name__}"
 
 
 def _label(name: str) -> str:

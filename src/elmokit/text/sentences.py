@@ -1,13 +1,13 @@
-"""Running text to sentences, without a model and for any language.
+"""Sentences of running text, without a model and for any language.
 
-    >>> from elmokit.text.sentences import split_sentences
+    >>> from elmokit.text import split_sentences
     >>> split_sentences("Mr. Smith came at 10 a.m. sharp. Did you see him? 我看见了。他走了。")
     ['Mr. Smith came at 10 a.m. sharp.', 'Did you see him?', '我看见了。', '他走了。']
 
 A blank line always ends a sentence; a single line break is white space, so hard-wrapped text works.
-Marks that mean nothing but the end of a sentence (。 ؟ ।) end one wherever they stand. The Latin
-marks . ! ? … need white space after them, and then a sentence goes on if the next word begins with
-a small letter, or if the period belongs to an abbreviation, an initial or a list number.
+Marks that mean nothing but the end of a sentence (。 ؟ ।) always end one. The Latin marks . ! ? …
+need white space after them, and then a sentence continues if the next word begins with a lower-case
+letter, or if the period belongs to an abbreviation, an initial or a list number.
 """
 
 import re
@@ -22,7 +22,7 @@ _CJK = "\u2e80-\u9fff\uf900-\ufaff\uff01-\uffef\U00020000-\U0003ffff"
 
 _CANDIDATE = re.compile(
     rf"""
-    (?P<sure>                                # ends a sentence wherever it stands:
+    (?P<sure>                                # always ends a sentence:
         (?: [。｡！？]                         # Chinese, Japanese
           | [।॥]                             # Indic danda
           | [؟۔]                             # Arabic, Persian, Urdu

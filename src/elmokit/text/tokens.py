@@ -1,13 +1,13 @@
-"""Text to tokens: tokenisers by name.
+"""Tokens of a text: tokenisers by name.
 
-    >>> from elmokit.text.tokens import get_tokenizer
+    >>> from elmokit.text import get_tokenizer
     >>> get_tokenizer("words").tokenize("I don't know Mr. Smith's e-mail.")
     ['I', 'do', "n't", 'know', 'Mr.', 'Smith', "'s", 'e-mail', '.']
 
 Every token is a piece of the text (``text[start:end]``): nothing is rewritten, nothing but white
-space is dropped, so a vector can always be traced back to the characters that it stands for.
+space is dropped, so a vector can always be traced back to its characters.
 
-`words` is one regular expression. It looks at a token and the few characters after it, never at
+`words` is one regular expression. It depends on a token and the few characters after it, never on
 what came before, which gives the property that matters most to users of tokenised corpora: text
 that is tokenised already comes out as it went in.
 """
@@ -45,7 +45,7 @@ SHORT_FORMS = _forms(
     "Apr Assn Aug Ave Bldg Blvd Bros Co Corp Dec Feb Inc Intl Jan Jr Jul Jun Ltd Mar Mfg Mon Nov"
     " Oct Pty Rd Sep Sept Sr Univ al ca млн млрд руб тыс"
 )
-"""Short forms that stand inside a sentence as often as at its end."""
+"""Short forms that occur inside a sentence as often as at its end."""
 
 LIST_ENDS = _forms("etc usw др пр")
 """Short forms that close an enumeration, and often its sentence."""
@@ -74,10 +74,10 @@ class Tokenizer(ABC):
 
 def is_tokens(sentence: object) -> TypeGuard[Sequence[str]]:
     """Whether it is a sequence of strings."""
-    if not isinstance(sentence, (list, Sequence)):  # a list is seen at once
+    if not isinstance(sentence, (list, Sequence)):  # the check for a list is fast
         return False
     try:
-        "".join(sentence)  # the fastest way to look at all
+        "".join(sentence)  # the fastest check of all items
     except TypeError:
         return False
     return True
@@ -173,7 +173,7 @@ class _JiebaTokenizer(Tokenizer):
         import warnings
 
         with warnings.catch_warnings():
-            # Its source has invalid escapes and asks for pkg_resources: nothing a user can mend.
+            # Its source has invalid escapes and imports pkg_resources: nothing a user can fix.
             warnings.simplefilter("ignore")
             try:
                 import jieba
@@ -200,7 +200,7 @@ class _SpacyTokenizer(Tokenizer):
         language = name.removeprefix("spacy:")
         try:
             self._tokenizer: Any = spacy.blank(language).tokenizer
-        except ImportError as error:  # an unknown language, or one that needs a package more
+        except ImportError as error:  # an unknown language, or one that needs a further package
             raise ConfigError(f"spaCy has no tokeniser for {language!r}: {error}") from error
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -227,8 +227,8 @@ def _mark_class() -> str:
 def _word_pattern() -> re.Pattern[str]:
     """Build the expression behind `words`; its comments are the tokeniser's rules.
 
-    Two habits keep tokenised text unchanged: each token, standing alone, matches as itself; and no
-    rule needs the characters before a token (the sign of a number looks back only to step aside).
+    Two properties keep tokenised text unchanged: each token alone matches as itself; and no rule
+    needs the characters before a token (that of a number's sign only checks that it is no hyphen).
     """
     marks = _mark_class()
     letter = r"[^\W\d_]"

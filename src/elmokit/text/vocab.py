@@ -10,15 +10,15 @@ from pathlib import Path
 from elmokit.config import TextConfig
 from elmokit.errors import CheckpointError
 
-_SKIPPED_LINE = "!!!MAXTERMID"  # bilm-tf passes over this line without using up an id
+_SKIPPED_LINE = "!!!MAXTERMID"  # bilm-tf skips this line without using an id
 
 
 class Vocabulary:
     """Words by id and ids by word.
 
     Args:
-        words: All words in the order of their ids. An empty string holds a place that no word
-            has; where a word stands twice, its last place counts (as in bilm-tf).
+        words: All words in the order of their ids. An empty string is an id without a
+            word; of a repeated word the last id counts (as in bilm-tf).
         text: How the special words are spelled.
     """
 
@@ -59,7 +59,7 @@ def split_lines(data: bytes, where: str) -> list[str]:
 
 
 def read_vocabulary(path: Path, text: TextConfig) -> Vocabulary:
-    """Read a published vocabulary: one word a line, plain or gzip-compressed.
+    """Read a published vocabulary: one word per line, plain or gzip-compressed.
 
     ASCII white space around a word is dropped, other spaces are part of it.
     """
