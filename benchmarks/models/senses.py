@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 import elmokit
 from benchmarks.report import ROOT, report
 from elmokit.encode.similarity import similarity
-from elmokit.probes.sources import random_weights
+from elmokit.probes.data import random_weights
 from elmokit.text.sentences import split_sentences
 
 if TYPE_CHECKING:

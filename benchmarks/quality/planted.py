@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from elmokit.probes.scores import ranks
+from elmokit.probes.stats import ranks
 
 Sentences = list[list[str]]
 LEAST, MOST = 25, 400

@@ -29,7 +29,7 @@ from benchmarks.quality.data import FOLDER, Data
 from benchmarks.quality.planted import area, plant
 from benchmarks.report import report
 from elmokit.checkpoints.sources import embedded_models
-from elmokit.probes.tables import Table, text
+from elmokit.probes.report import Table
 
 RANDOM = "random:"
 TYPOS = ("swapped", "dropped", "doubled", "replaced")
@@ -53,7 +53,7 @@ class Sizes:
     pairs: int = 1000
     sentences: int = 12_000
     """Of each of two parts of the corpus, for polysemy, change and robustness."""
-    spoiled: int = 300
+    perturbed: int = 300
     planted: int = 20
     uses: int = 25
     perplexity: int = 600
@@ -62,24 +62,24 @@ class Sizes:
     """Sentences that word2vec and fastText are trained on."""
 
 
-QUICK = Sizes(tag_tokens=60_000, sense_uses=5, pairs=500, spoiled=200, planted=15)
+QUICK = Sizes(tag_tokens=60_000, sense_uses=5, pairs=500, perturbed=200, planted=15)
 Answer = dict[int, dict[str, float]]
 """By layer and column; MODEL: of the model as a whole; SET: of the data, whatever the model."""
 MODEL, SET = -1, -2
 
 
-def open_model(name: str, device: str, *, softmax: bool) -> Any:
+def load_model(name: str, device: str, *, softmax: bool) -> Any:
     import elmokit
     from elmokit.errors import CheckpointError
-    from elmokit.probes.sources import ElmoLayers, as_layer_vectors, random_weights
+    from elmokit.probes.data import open_model, random_weights
 
     if name.startswith(RANDOM):
         shape = elmokit.load(name.removeprefix(RANDOM), softmax=False, device=device)
         return random_weights(shape)
     try:
-        return ElmoLayers(elmokit.load(name, softmax=softmax, device=device))
+        return open_model(elmokit.load(name, softmax=softmax, device=device))
     except CheckpointError:
-        return as_layer_vectors(name)
+        return open_model(name)
 
 
 def ask_pos(model: Any, data: Data, sizes: Sizes) -> Answer:
@@ -185,7 +185,7 @@ def ask_robustness(model: Any, data: Data, sizes: Sizes) -> Answer:
     from elmokit.probes import robustness
 
     sentences = data.sentences("test", sizes.sentences)
-    found = robustness(model, sentences, sample=sizes.spoiled)
+    found = robustness(model, sentences, sample=sizes.perturbed)
     kinds = {one.kind: one.layers for one in found.kinds}
     return {
         layer: {
@@ -199,11 +199,12 @@ def ask_robustness(model: Any, data: Data, sizes: Sizes) -> Answer:
 
 def ask_perplexity(model: Any, data: Data, sizes: Sizes) -> Answer:
     from elmokit.lm.perplexity import perplexity
-    from elmokit.probes.sources import ElmoLayers
+    from elmokit.tasks.inputs.source import ElmoLayers
 
-    if not isinstance(model, ElmoLayers) or model.elmo.config.softmax is None:
+    source = getattr(model, "source", None)
+    if not isinstance(source, ElmoLayers) or source.elmo.config.softmax is None:
         return {}
-    found = perplexity(model.elmo, data.sentences("test", sizes.perplexity))
+    found = perplexity(source.elmo, data.sentences("test", sizes.perplexity))
     facts = {
         "perplexity, held-out text": found.perplexity,
         "words of that text": found.tokens,
@@ -236,7 +237,7 @@ def run_one(
     from elmokit.probes.report import Stopwatch
 
     watch = Stopwatch()
-    model = open_model(name, device, softmax=probe == "perplexity")
+    model = load_model(name, device, softmax=probe == "perplexity")
     answer = PROBES[probe](model, Data(folder), sizes)
     cost = watch.cost()
     return answer, cost.seconds, cost.peak_mib
@@ -338,13 +339,11 @@ def _page(
         Table("the sets", ("what", "value"), tuple((k, _rounded(v)) for k, v in facts.items())),
         Table("cost of each probe", ("probe", "model", "seconds", "peak MiB"), tuple(costs)),
     ]
-    lines = [line for table in tables for line in (*text(table), "")]
+    lines = [line for table in tables for line in (*str(table).splitlines(), "")]
     if predictors:
         from elmokit.probes import layers
-        from elmokit.probes.tables import tables as as_tables
 
-        for table in as_tables([layers(predictors)]):
-            lines += [*text(table), ""]
+        lines += [*layers(predictors).table().splitlines(), ""]
     return [*lines, *LEGEND.strip().splitlines(), "", *notes]
 
 
@@ -358,7 +357,7 @@ SCWS: Spearman's correlation, the word's own vector. WiC: share right of one sen
   made from SemCor, half of them to tune the threshold (chance 50).
 anisotropy: mean cosine of two words; self-similarity, intra-sentence: above it.
 change: chance that a word with a planted change scores above one without, by three measures.
-typos, case, unseen: share of spoiled words whose nearest word is the right one.
+typos, case, unseen: share of perturbed words whose nearest word is the right one.
 """
 
 

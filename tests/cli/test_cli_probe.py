@@ -168,6 +168,14 @@ def test_known_scores_are_compared_with(probe, files):
     assert len(answer["reports"][0]["words"]) == 2
 
 
+def test_several_models_are_probed_as_one(run, files):
+    result = run("robustness", "old.txt", *MODEL, "--model", "glove.txt", "--tokens", "--json")
+    (report,) = json.loads(result.out)["reports"]
+    assert report["model"] == "test-tiny + glove.txt"
+    assert len(report["kinds"][0]["layers"]) == 3
+    assert run("pos", "a.conllu", "a.conllu", *MODEL, *MODEL).code == 0
+
+
 BAD = {
     "no file": (("pos", "none.conllu", "a.conllu"), "no such file: none.conllu"),
     "no model": (
@@ -199,7 +207,7 @@ BAD = {
     "folder": (("polysemy", "old.txt", "bank", "--plot", "no/p.png"), "does not exist"),
     "random": (
         ("robustness", "old.txt", "--model", "glove.txt", "--against", "random"),
-        "has no weights to draw anew",
+        "has no weights to draw again",
     ),
     "predictor": (("layers", "none"), "none: no such file or folder"),
 }

@@ -12,8 +12,7 @@ from sense_uses import INDEX, MONEY, RIVER, SEAT, uses
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import SenseInventory, wsd
-from elmokit.probes.lemmas import base_forms
-from elmokit.probes.sense_files import SenseSentence, SenseUse
+from elmokit.probes.wsd_data import SenseSentence, SenseUse, base_forms
 
 PLACE = "take_place%2:30:00::"
 LAYERS = MadeLayers(by_word(32), by_neighbour(32))

@@ -13,7 +13,7 @@ from layer_fakes import MadeLayers, by_neighbour, by_word
 import elmokit
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import change
-from elmokit.probes.word_uses import read_scores
+from elmokit.probes.data import read_scores
 
 WORDS = ("cell", "plane", "mouse", "house", "water")
 

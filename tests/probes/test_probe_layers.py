@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from scipy.special import softmax
 
 import elmokit
@@ -36,7 +36,7 @@ def test_fine_tuned_models_show_their_mixes():
     folder = GOLDEN / "allennlp-finetuned"
     paths = [folder / "model.tar.gz", folder / "elmo-two-mixes.th"]
     report = layers(paths)
-    assert [(mix.name, mix.place) for mix in report.mixes] == [
+    assert [(mix.name, mix.position) for mix in report.mixes] == [
         ("model.tar.gz", "0"),
         ("elmo-two-mixes.th", "0"),
         ("elmo-two-mixes.th", "1"),
@@ -62,12 +62,23 @@ def test_saved_predictors_show_what_they_learned(tmp_path):
     )
     expected = predictor.model.embedder.learned_mixes()
     report = layers([tmp_path / "tagger"])
-    assert {mix.place for mix in report.mixes} == set(expected)
+    assert {mix.position for mix in report.mixes} == set(expected)
     for mix in report.mixes:
         assert mix.name == "tagger"
-        assert mix.shares == pytest.approx(expected[mix.place]["s"])
-        assert mix.gamma == pytest.approx(expected[mix.place]["gamma"])
+        assert mix.shares == pytest.approx(expected[mix.position]["s"])
+        assert mix.gamma == pytest.approx(expected[mix.position]["gamma"])
     assert layers({"tagger": predictor}).mixes == report.mixes
+
+
+def test_mixes_of_all_models_of_a_predictor_are_shown():
+    folder = GOLDEN / "first-layout" / "predictors" / "tag"
+    report = layers([folder])
+    assert [mix.position for mix in report.mixes] == ["input", "input 2"]
+    weights = load_file(folder / "weights.safetensors")
+    for mix in report.mixes:
+        (key,) = (key for key in weights if key.endswith(f"mixes.{mix.position}.weights"))
+        assert mix.shares == pytest.approx(softmax(weights[key].numpy()).tolist())
+    assert "input 2" in report.table()
 
 
 def test_bad_input_is_one_line(tmp_path):
@@ -80,6 +91,9 @@ def test_bad_input_is_one_line(tmp_path):
     folder = tmp_path / "tagger"
     folder.mkdir()
     (folder / "predictor.json").write_text('{"format": "elmokit-predictor"}', "utf-8")
+    with pytest.raises(CheckpointError, match=r"weights\.safetensors is missing"):
+        layers([folder])
+    (folder / "weights.safetensors").write_bytes(b"damaged")
     with pytest.raises(CheckpointError, match="not a readable safetensors file"):
         layers([folder])
     save_file({"head.weight": torch.ones(2)}, folder / "weights.safetensors")

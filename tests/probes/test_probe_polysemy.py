@@ -12,8 +12,8 @@ from layer_fakes import MadeLayers, by_neighbour, by_word
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import polysemy
-from elmokit.probes.geometry import geometry
-from elmokit.probes.word_uses import WordUse, find_uses
+from elmokit.probes.data import WordUse, find_uses
+from elmokit.probes.polysemy import measure_geometry
 
 
 def corpus(counts: dict[str, int], seed: int = 0) -> list[str]:
@@ -64,7 +64,7 @@ def test_cosines_equal_brute_force():
     rng = np.random.default_rng(0)
     sentences = [[f"w{n}" for n in rng.integers(12, size=6)] for _ in range(40)]
     layer = by_neighbour(10)
-    (found,) = geometry(MadeLayers(layer), sentences)
+    (found,) = measure_geometry(MadeLayers(layer), sentences)
     vectors = [layer(tokens) for tokens in sentences]
 
     def cos(a, b):

@@ -18,13 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.errors import DataError
-from elmokit.probes.clusters import cluster, kmeans, principal_points, silhouette
 from elmokit.probes.linear import fit_linear
-from elmokit.probes.scores import (
+from elmokit.probes.stats import (
     best_threshold,
+    cluster,
     jensen_shannon,
+    kmeans,
     mean_pairwise_cosine,
+    principal_points,
     ranks,
+    silhouette,
     spearman,
 )
 

@@ -13,8 +13,8 @@ from sense_uses import uses, write_jsonl
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import similarity
-from elmokit.probes.pair_files import Pair, WordInContext, read_pairs, sense_pairs
-from elmokit.probes.wordnet import lemma_of
+from elmokit.probes.similarity import Pair, WordInContext, read_pairs, sense_pairs
+from elmokit.probes.wsd_data import lemma_of
 
 
 def graded(count: int = 60) -> list[Pair]:

@@ -17,8 +17,7 @@ from sense_uses import INDEX, MONEY, RIVER, SEAT, uses, write_jsonl
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import wsd
-from elmokit.probes.sense_files import SenseSentence, SenseUse, read_senses
-from elmokit.probes.wordnet import SenseIndex, lemma_of
+from elmokit.probes.wsd_data import SenseIndex, SenseSentence, SenseUse, lemma_of, read_senses
 
 
 def test_layer_that_sees_the_context_scores_one_and_others_chance():
@@ -224,7 +223,7 @@ def test_bad_files_are_one_line(tmp_path):
         wsd(layers, good, good, index=index)
     with pytest.raises(DataError, match="no such file"):
         wsd(layers, tmp_path / "none.jsonl", good)
-    with pytest.raises(ConfigError, match="a test set, or a place"):
+    with pytest.raises(ConfigError, match="a test set, or a path"):
         wsd(layers, good, {})
     with pytest.raises(ConfigError, match="most_uses=0"):
         wsd(layers, good, good, most_uses=0)

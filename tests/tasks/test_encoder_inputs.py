@@ -16,9 +16,8 @@ from elmokit.tasks.inputs.references import as_layers
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
-
-transformers.utils.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
+tiny_bert = pytest.importorskip("tiny_bert")
+bert, SIZES = tiny_bert.bert, tiny_bert.SIZES
 
 BATCH = [
     ("the", "film", "was", "unbelievable"),
@@ -26,19 +25,6 @@ BATCH = [
     ("Zoe", "saw", "New", "York", "!"),
     ("\u200b\u0301", "xyzzy"),
 ]
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-PIECES = ["the", "film", "was", "un", "##believ", "##able", "zoe", "saw", "new", "york", "!"]
-
-
-def bert(folder: Path) -> None:
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n", "utf-8")
-    tokenizer = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(words)})
-    config = transformers.BertConfig(
-        vocab_size=len(words), intermediate_size=32, max_position_embeddings=12, **SIZES
-    )
-    transformers.BertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def byte_tokenizer(*specials: str) -> tokenizers.Tokenizer:

@@ -1,49 +1,137 @@
-"""``elmokit probe``: what each layer of a model knows."""
+"""``elmokit probe``: what each layer of a model encodes."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from elmokit.cli.options import (
-    AtLeastOne,
-    Device,
-    Field,
-    Flag,
-    Json,
-    Model,
-    Tokenizer,
-    Tokens,
-    UsageError,
-)
-from elmokit.cli.probe_answers import answer, check_outputs, models, print_senses, show
+from elmokit.cli.options import AtLeastOne, Device, Field, Flag, Json, Tokenizer, Tokens, UsageError
 
 if TYPE_CHECKING:
     from elmokit.probes.report import Report
-    from elmokit.probes.sources import LayerVectors
+    from elmokit.tasks.inputs.source import LayerVectors
 
+RANDOM = "random"
 Against = Annotated[
     list[str] | None,
     Parameter(
-        help="Ask these too, beside the model: random (its shape with random weights), a file of "
+        help="Probe these too, beside the model: random (its shape with random weights), a file of "
         "word vectors, or another model."
     ),
-]
-Plot = Annotated[
-    list[Path] | None, Parameter(help="Draw the answer: a .png or .svg file, or one of each.")
-]
-ReportFile = Annotated[
-    Path | None, Parameter(help="Write tables and pictures as one HTML file that stands alone.")
 ]
 Seed = Annotated[int, Parameter(help="Sets everything that is random.")]
 Layer = Annotated[int | None, Parameter(help="The layer to look at; the top one when left out.")]
 IgnoreCase = Annotated[bool, Flag, Parameter(help="Bank is a use of bank.")]
 
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Outputs:
+    """How the answers are shown."""
+
+    plot: Annotated[
+        list[Path] | None, Parameter(help="Draw the answer: a .png or .svg file, or one of each.")
+    ] = None
+    report: Annotated[
+        Path | None, Parameter(help="Write tables and pictures as one HTML file of its own.")
+    ] = None
+    as_json: Json = False
+
+    def check(self) -> None:
+        """Raise for paths that cannot be written to, before any work is done."""
+        from elmokit.files import final_path
+
+        if self.plot or self.report is not None:
+            from elmokit.probes.report import check_plot, need_matplotlib
+
+            need_matplotlib()
+            for path in self.plot or ():
+                check_plot(path)
+            for path in (*(self.plot or ()), *([self.report] if self.report is not None else [])):
+                final_path(path)
+
+    def show(self, name: str, reports: Sequence[Report]) -> None:
+        """Draw the answers where asked to, and print them."""
+        first, *others = reports
+        for path in self.plot or ():
+            first.plot(path, *others)
+        if self.report is not None:
+            first.save_html(self.report, f"elmokit probe {name}", *others)
+        if self.as_json:
+            found = {"probe": name, "reports": [report.to_json() for report in reports]}
+            print(json.dumps(found, indent=2, ensure_ascii=False))
+        else:
+            print(first.table(*others))
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Text:
+    """How the text is read."""
+
+    tokens: Tokens = False
+    tokenizer: Tokenizer = None
+    field: Field = "text"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Probing(Outputs):
+    """The model that is probed, and how the answers are shown."""
+
+    model: Annotated[
+        list[str] | None,
+        Parameter(
+            help="Folder, weights file, archive, checkpoint prefix, embedded name or "
+            "hf:OWNER/NAME; also word vectors, or the folder of a Hugging Face encoder. Given "
+            "again, the vectors of all are concatenated. The embedded model when left out."
+        ),
+    ] = None
+    device: Device = "cpu"
+
+    def models(self, against: Sequence[str] | None, text: Text) -> Iterator[LayerVectors]:
+        """The model, then what it is compared with; each is loaded when its turn comes."""
+        from elmokit.errors import CheckpointError
+        from elmokit.probes.data import ProbedModel, open_model, random_weights
+        from elmokit.tasks.inputs.source import ElmoLayers
+
+        tokenizer = "space" if text.tokens else text.tokenizer
+        source: Any = self.model[0] if self.model and len(self.model) == 1 else self.model
+        first = open_model(source, device=self.device, tokenizer=tokenizer)
+        yield first
+        for name in against or ():
+            model = first.source if isinstance(first, ProbedModel) else None
+            if name != RANDOM:
+                yield open_model(name, device=self.device, tokenizer=tokenizer)
+            elif isinstance(model, ElmoLayers):
+                yield open_model(random_weights(model.elmo), tokenizer=tokenizer)
+            else:
+                raise CheckpointError(
+                    f"--against {RANDOM}: {first.name} has no weights to draw again"
+                )
+
+    def answer(
+        self,
+        name: str,
+        run: Callable[[LayerVectors], Report],
+        against: Sequence[str] | None = None,
+        text: Text = Text(),  # noqa: B008 - frozen
+    ) -> None:
+        """Probe every model, then show the answers together."""
+        self.check()
+        self.show(name, [run(vectors) for vectors in self.models(against, text)])
+
+
+PROBING, TEXT = Probing(), Text()
+
 probe = App(
     name="probe",
-    help="Look inside a model: what does each layer know?",
+    help="Look inside a model: what does each layer encode?",
     help_epilogue="Each has examples: elmokit probe pos --help",
 )
 
@@ -66,28 +154,24 @@ def pos(  # noqa: D417 - options that verbs share bring their own help
     *,
     tags: str = "upos",
     max_tokens: Annotated[int | None, AtLeastOne] = None,
-    model: Model = None,
     against: Against = None,
-    device: Device = "cpu",
     seed: Seed = 0,
-    plot: Plot = None,
-    report: ReportFile = None,
-    as_json: Json = False,
+    how: Probing = PROBING,
 ) -> None:
-    """Parts of speech: a linear probe a layer, a control task, learning curves.
+    """Parts of speech: a linear probe per layer, a control task, learning curves.
 
     Args:
-        train: A CoNLL-U file to learn from.
+        train: A CoNLL-U file to train on.
         test: A CoNLL-U file to measure on.
         tags: The column with the tags: upos, xpos, deprel, ...
-        max_tokens: Learn from about so many words, evenly spread.
+        max_tokens: Train on about so many words, evenly spread.
     """
-    from elmokit.probes import pos as ask
+    from elmokit import probes
 
     def run(vectors: LayerVectors) -> Report:
-        return ask(vectors, train, test, tags=tags, max_tokens=max_tokens, seed=seed)
+        return probes.pos(vectors, train, test, tags=tags, max_tokens=max_tokens, seed=seed)
 
-    answer("pos", run, models(model, against, device), plot, report, as_json)
+    how.answer("pos", run, against)
 
 
 @probe.command(
@@ -107,17 +191,11 @@ def wsd(  # noqa: D417 - options that verbs share bring their own help
     predict: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     inventory: Path | None = None,
     word: list[str] | None = None,
-    model: Model = None,
     against: Against = None,
-    tokens: Tokens = False,
-    tokenizer: Tokenizer = None,
-    field: Field = "text",
-    device: Device = "cpu",
-    plot: Plot = None,
-    report: ReportFile = None,
-    as_json: Json = False,
+    text: Text = TEXT,
+    how: Probing = PROBING,
 ) -> None:
-    """Word senses: the nearest sense centroid, a layer at a time; and senses of new text.
+    """Word senses: the nearest sense centroid, layer by layer; and senses of new text.
 
     Args:
         train: Sense-annotated text: JSONL with tokens and keys, or NAME.data.xml with
@@ -127,17 +205,17 @@ def wsd(  # noqa: D417 - options that verbs share bring their own help
         most_uses: Average at most so many uses of each sense: less time.
         save: Write an inventory of all senses (.safetensors) that --predict can use.
         layer: The layer of the inventory; the best on the test sets when left out, or the top.
-        predict: A text, one sentence per line, or - for standard input, to be given senses.
+        predict: A text, one sentence per line, or - for standard input, to be disambiguated.
         inventory: The inventory to use with --predict.
         word: With --predict: only these words.
     """
-    from elmokit.probes import wsd as ask
+    from elmokit import probes
 
     if predict is not None:
         if inventory is None or train or test:
             raise UsageError("--predict needs --inventory, and neither training text nor --test.")
-        (vectors,) = models(model, None, device, tokens=tokens, tokenizer=tokenizer)
-        print_senses(inventory, vectors, predict, field, word, as_json)
+        (vectors,) = how.models(None, text)
+        _print_senses(inventory, vectors, predict, text.field, word, how.as_json)
         return
     if not train or not (test or save):
         raise UsageError("Give training text, and --test FILE or --save FILE; or --predict FILE.")
@@ -148,11 +226,11 @@ def wsd(  # noqa: D417 - options that verbs share bring their own help
         tests = {str(path): path for path in test or []}
 
     def run(vectors: LayerVectors) -> Report:
-        return ask(
+        return probes.wsd(
             vectors, train, tests, index=index, most_uses=most_uses, save=save, save_layer=layer
         )
 
-    answer("wsd", run, models(model, against, device), plot, report, as_json)
+    how.answer("wsd", run, against)
 
 
 @probe.command(
@@ -169,30 +247,26 @@ def similarity(  # noqa: D417 - options that verbs share bring their own help
     tune: Path | None = None,
     pooling: list[Literal["word", "window", "sentence"]] | None = None,
     pairs: Annotated[int, AtLeastOne] = 2000,
-    model: Model = None,
     against: Against = None,
-    device: Device = "cpu",
     seed: Seed = 0,
-    plot: Plot = None,
-    report: ReportFile = None,
-    as_json: Json = False,
+    how: Probing = PROBING,
 ) -> None:
     """Words in context: are cosines high where people find words alike?
 
     Args:
         pairs_file: JSONL, ratings of SCWS, WiC (NAME.data.txt), or sense-annotated text.
         tune: Pairs of the same kind to tune the threshold on; half of PAIRS when left out.
-        pooling: What stands for a word: word, window, sentence; all three when left out.
+        pooling: What represents a word: word, window, sentence; all three when left out.
         pairs: How many pairs to make from sense-annotated text.
     """
-    from elmokit.probes import similarity as ask
-    from elmokit.probes.similarity import POOLINGS
+    from elmokit import probes
+
+    options: Any = {} if not pooling else {"pooling": pooling}
 
     def run(vectors: LayerVectors) -> Report:
-        chosen = pooling or POOLINGS
-        return ask(vectors, pairs_file, tune=tune, pooling=chosen, count=pairs, seed=seed)
+        return probes.similarity(vectors, pairs_file, tune=tune, count=pairs, seed=seed, **options)
 
-    answer("similarity", run, models(model, against, device), plot, report, as_json)
+    how.answer("similarity", run, against)
 
 
 @probe.command(
@@ -211,15 +285,9 @@ def polysemy(  # noqa: D417 - options that verbs share bring their own help
     examples: int = 3,
     sample: Annotated[int, AtLeastOne] = 500,
     ignore_case: IgnoreCase = False,
-    model: Model = None,
-    tokens: Tokens = False,
-    tokenizer: Tokenizer = None,
-    field: Field = "text",
-    device: Device = "cpu",
+    text: Text = TEXT,
     seed: Seed = 0,
-    plot: Plot = None,
-    report: ReportFile = None,
-    as_json: Json = False,
+    how: Probing = PROBING,
 ) -> None:
     """All uses of a word: groups with examples, a map, and how far context moves words.
 
@@ -231,10 +299,10 @@ def polysemy(  # noqa: D417 - options that verbs share bring their own help
         examples: Sentences shown for each group.
         sample: Sentences for the mean cosines.
     """
-    from elmokit.probes import polysemy as ask
+    from elmokit import probes
 
     def run(vectors: LayerVectors) -> Report:
-        return ask(
+        return probes.polysemy(
             vectors,
             corpus,
             words,
@@ -244,12 +312,11 @@ def polysemy(  # noqa: D417 - options that verbs share bring their own help
             examples=examples,
             sample=sample,
             ignore_case=ignore_case,
-            field=field,
+            field=text.field,
             seed=seed,
         )
 
-    opened = models(model, None, device, tokens=tokens, tokenizer=tokenizer)
-    answer("polysemy", run, opened, plot, report, as_json)
+    how.answer("polysemy", run, text=text)
 
 
 @probe.command(
@@ -271,15 +338,9 @@ def change(  # noqa: D417 - options that verbs share bring their own help
     examples: int = 2,
     gold: Path | None = None,
     ignore_case: IgnoreCase = False,
-    model: Model = None,
-    tokens: Tokens = False,
-    tokenizer: Tokenizer = None,
-    field: Field = "text",
-    device: Device = "cpu",
+    text: Text = TEXT,
     seed: Seed = 0,
-    plot: Plot = None,
-    report: ReportFile = None,
-    as_json: Json = False,
+    how: Probing = PROBING,
 ) -> None:
     """Two corpora: which words are used differently?
 
@@ -292,15 +353,15 @@ def change(  # noqa: D417 - options that verbs share bring their own help
         least_uses: How often a word must occur in both, when no words are given.
         most_words: How many words are compared, when none are given.
         examples: Sentences shown from each corpus.
-        gold: Known scores, a word and a number a line, to compare the ranking with.
+        gold: Known scores, a word and a number per line, to compare the ranking with.
     """
-    from elmokit.probes import change as ask
-    from elmokit.probes.word_uses import read_scores
+    from elmokit import probes
+    from elmokit.probes.data import read_scores
 
     scores = None if gold is None else read_scores(gold)
 
     def run(vectors: LayerVectors) -> Report:
-        return ask(
+        return probes.change(
             vectors,
             first,
             second,
@@ -313,12 +374,11 @@ def change(  # noqa: D417 - options that verbs share bring their own help
             examples=examples,
             gold=scores,
             ignore_case=ignore_case,
-            field=field,
+            field=text.field,
             seed=seed,
         )
 
-    opened = models(model, None, device, tokens=tokens, tokenizer=tokenizer)
-    answer("change", run, opened, plot, report, as_json)
+    how.answer("change", run, text=text)
 
 
 @probe.command(
@@ -331,44 +391,63 @@ def robustness(  # noqa: D417 - options that verbs share bring their own help
     /,
     *,
     sample: Annotated[int, AtLeastOne] = 500,
-    model: Model = None,
     against: Against = None,
-    tokens: Tokens = False,
-    tokenizer: Tokenizer = None,
-    field: Field = "text",
-    device: Device = "cpu",
+    text: Text = TEXT,
     seed: Seed = 0,
-    plot: Plot = None,
-    report: ReportFile = None,
-    as_json: Json = False,
+    how: Probing = PROBING,
 ) -> None:
     """Typing errors, case and unseen words: how far do vectors move?
 
     Args:
         corpus: A text file, one sentence per line, of any kind that encode reads.
-        sample: How many sentences to draw; one word of each is spoiled.
+        sample: How many sentences to draw; one word of each is perturbed.
     """
-    from elmokit.probes import robustness as ask
+    from elmokit import probes
 
     def run(vectors: LayerVectors) -> Report:
-        return ask(vectors, corpus, sample=sample, field=field, seed=seed)
+        return probes.robustness(vectors, corpus, sample=sample, field=text.field, seed=seed)
 
-    opened = models(model, against, device, tokens=tokens, tokenizer=tokenizer)
-    answer("robustness", run, opened, plot, report, as_json)
+    how.answer("robustness", run, against, text)
 
 
 @probe.command(help_epilogue=_epilogue("elmokit probe layers ner-model qa-model --plot mixes.png"))
 def layers(  # noqa: D417 - options that verbs share bring their own help
-    *predictors: Path, plot: Plot = None, report: ReportFile = None, as_json: Json = False
+    *predictors: Path, how: Outputs = PROBING
 ) -> None:
-    """Learned mixes: which layers do saved predictors read?
+    """Learned mixes: which layers do saved predictors use?
 
     Args:
         predictors: Folders of predictors, or fine-tuned models with a mix of their own.
     """
-    from elmokit.probes import layers as ask
+    from elmokit import probes
 
     if not predictors:
         raise UsageError("Give at least one saved predictor.")
-    check_outputs(plot, report)
-    show("layers", [ask(predictors)], plot, report, as_json)
+    how.check()
+    how.show("layers", [probes.layers(predictors)])
+
+
+def _print_senses(
+    inventory: Path,
+    vectors: LayerVectors,
+    source: str,
+    field: str,
+    words: Sequence[str] | None,
+    as_json: bool,
+) -> None:
+    """Disambiguate the words of a text, a sentence at a time."""
+    from elmokit.probes import SenseInventory
+    from elmokit.text.readers import read_texts
+
+    senses = SenseInventory.load(inventory)
+    texts = read_texts(source, field=field)
+    for number, (tokens, answers) in enumerate(
+        senses.disambiguate(vectors, texts, words=words), start=1
+    ):
+        if as_json:
+            found = {"line": number, "tokens": tokens, "senses": [asdict(one) for one in answers]}
+            print(json.dumps(found, ensure_ascii=False))
+            continue
+        for one in answers:
+            sure = "first sense" if one.cosine is None else f"{one.cosine:.4f} of {one.choices}"
+            print(f"{number:>6}  {one.word:<20} {one.sense:<28} {sure}")

@@ -1,22 +1,18 @@
-"""Stage 6: what each layer knows.
-
-Seven questions, a function each, all answered layer by layer::
+"""What each layer of a model encodes: seven probes, a function each, answered layer by layer.
 
     import elmokit.probes
 
     report = elmokit.probes.pos("my-model", "train.conllu", "test.conllu")
     report.layers[1].accuracy
-    report.to_json()
+    print(report.table())
+    report.plot("pos.png")
 
-pos (in tagging) trains a linear probe for parts of speech; wsd (in senses) finds word senses by
-the nearest centroid, and inventory keeps the centroids to read new text with; similarity (in
-pairs) compares with people's judgement; polysemy (in uses) draws a word's uses as clusters; change
-(in shifts) compares a word in two corpora; robustness (in noise) spoils spellings; layers (in
-mixes) lays learned mixes side by side.
-
-Under them: sources says what can be probed, report what every answer has in common; linear,
-centroids, clusters, geometry and scores calculate; sense_files, wordnet, lemmas, pair_files and
-word_uses read; tables, plots and html show.
+data opens models, reads corpora and finds the uses of words. Then a module per probe: pos trains a
+linear classifier (linear) for parts of speech; wsd finds word senses by the nearest centroid, from
+the texts and word lists of wsd_data, and inventory keeps centroids to disambiguate new text;
+similarity compares cosines with people's ratings; polysemy groups the uses of a word; change
+compares a word in two corpora; robustness perturbs spellings; layers shows the mixes that
+predictors have learned. stats calculates; report is what every answer has in common.
 """
 
 from __future__ import annotations
@@ -26,33 +22,31 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 _HOMES = {
-    "pos": "elmokit.probes.pos",
-    "wsd": "elmokit.probes.wsd",
     "SenseInventory": "elmokit.probes.inventory",
-    "similarity": "elmokit.probes.similarity",
-    "polysemy": "elmokit.probes.polysemy",
     "change": "elmokit.probes.change",
-    "robustness": "elmokit.probes.robustness",
     "layers": "elmokit.probes.layers",
-    "LayerVectors": "elmokit.probes.sources",
-    "random_weights": "elmokit.probes.sources",
+    "polysemy": "elmokit.probes.polysemy",
+    "pos": "elmokit.probes.pos",
+    "random_weights": "elmokit.probes.data",
+    "robustness": "elmokit.probes.robustness",
+    "similarity": "elmokit.probes.similarity",
+    "wsd": "elmokit.probes.wsd",
 }
 
 if TYPE_CHECKING:
     from elmokit.probes.change import change
+    from elmokit.probes.data import random_weights
     from elmokit.probes.inventory import SenseInventory
     from elmokit.probes.layers import layers
     from elmokit.probes.polysemy import polysemy
     from elmokit.probes.pos import pos
     from elmokit.probes.robustness import robustness
     from elmokit.probes.similarity import similarity
-    from elmokit.probes.sources import LayerVectors, random_weights
     from elmokit.probes.wsd import wsd
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
-    "LayerVectors",
     "SenseInventory",
     "change",
     "layers",

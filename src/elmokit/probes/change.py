@@ -7,30 +7,37 @@ the uses fall into groups that were found in both together (JSD).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.probes.clusters import cluster
-from elmokit.probes.report import Cost, Report, Stopwatch
-from elmokit.probes.scores import jensen_shannon, spearman, unit_rows
-from elmokit.probes.sources import Source, Vectors, as_layer_vectors
-from elmokit.probes.word_uses import (
+from elmokit.probes.data import (
     Corpus,
+    Source,
+    Vectors,
     WordUse,
     choose_layer,
-    count_words,
     find_uses,
+    open_model,
     read_sentences,
     use_vectors,
 )
+from elmokit.probes.report import HATCHES, Cost, Report, Rows, Stopwatch, Table, new_figure
+from elmokit.probes.stats import cluster, jensen_shannon, spearman, unit_rows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Measure = Literal["apd", "prt", "jsd"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
+MOST_BARS = 20
+SHOWN = 5
+"""Words whose examples are in the table."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,40 @@ class ChangeReport(Report):
     """Spearman's correlation of each measure with the scores given; None if there are none."""
     cost: Cost
 
+    def _tables(self, reports: Sequence[ChangeReport]) -> list[Table]:
+        found = []
+        for report in reports:
+            rows: Rows = tuple(
+                (rank, word.word, *word.uses, word.apd, word.prt, word.jsd, word.groups)
+                for rank, word in enumerate(report.words, start=1)
+            )
+            title = f"change: words by {report.rank}, layer {report.layer} of {report.model}"
+            columns = ("rank", "word", "uses 1", "uses 2", "apd", "prt", "jsd", "groups")
+            found.append(Table(title, columns, rows))
+            if report.gold is not None:
+                title = "change: correlation with the scores given (Spearman)"
+                found.append(Table(title, tuple(report.gold), (tuple(report.gold.values()),)))
+            examples: Rows = tuple(
+                (word.word, corpus, example)
+                for word in report.words[:SHOWN]
+                for corpus, shown in enumerate(word.examples, start=1)
+                for example in shown
+            )
+            title = "change: uses least like the other corpus's"
+            found.append(Table(title, ("word", "corpus", "example"), examples))
+        return found
+
+    def _draw(self, reports: Sequence[ChangeReport]) -> Figure:
+        shown = self.words[:MOST_BARS][::-1]
+        figure = new_figure(9, 1.2 + 0.26 * len(shown))
+        panels = figure.subplots(1, 3, sharey=True)
+        for axis, measure, hatch in zip(panels, ("apd", "prt", "jsd"), HATCHES, strict=False):
+            values = [getattr(word, measure) for word in shown]
+            names = [word.word for word in shown]
+            axis.barh(names, values, color="0.75", edgecolor="0.1", hatch=hatch, linewidth=0.6)
+            axis.set(xlabel=f"{measure}, sorted by it" if measure == self.rank else measure)
+        return figure
+
 
 def change(
     model: Source,
@@ -89,7 +130,7 @@ def change(
     """Rank words by how differently two corpora use them.
 
     Args:
-        model: A model, word vectors, their path, or anything that is a `LayerVectors`.
+        model: A model, word vectors, their path, several of these, or a `LayerVectors`.
         first: A text file with one sentence per line, or sentences that can be read twice.
         second: The other corpus.
         words: The words to compare; without them the most frequent words of letters that both
@@ -112,11 +153,14 @@ def change(
     watch = Stopwatch()
     if rank not in MEASURES:
         raise ConfigError(f"rank={rank!r}: use {', '.join(MEASURES)}")
-    vectors = as_layer_vectors(model, device=device)
+    vectors = open_model(model, device=device)
     chosen = choose_layer(layer, vectors)
     corpora = (("the first corpus", first), ("the second corpus", second))
     if words is None:
-        counts = [count_words(read_sentences(corpus, vectors, field)) for _, corpus in corpora]
+        counts = [
+            Counter(token for tokens in read_sentences(corpus, vectors, field) for token in tokens)
+            for _, corpus in corpora
+        ]
         shared = {word: min(n, counts[1][word]) for word, n in counts[0].items() if word.isalpha()}
         enough = [word for word, n in shared.items() if n >= least_uses]
         words = sorted(enough, key=lambda word: (-shared[word], word))[:most_words]
@@ -175,7 +219,7 @@ def _compare(
     for here, there in ((0, 1), (1, 0)):
         likeness = units[here] @ unit_rows(units[there].mean(axis=0))
         order = np.argsort(likeness, kind="stable")[:examples]
-        shown.append(tuple(str(uses[here][place]) for place in order.tolist()))
+        shown.append(tuple(str(uses[here][index]) for index in order.tolist()))
     return WordChange(
         word=word,
         uses=(len(uses[0]), len(uses[1])),
@@ -192,11 +236,4 @@ def _agreement(changes: Sequence[WordChange], gold: Mapping[str, float]) -> dict
     if len(known) < 2:
         raise DataError("the scores of change are for fewer than two of the words compared")
     truth = [gold[one.word] for one in known]
-    measures: dict[str, Callable[[WordChange], float]] = {
-        "apd": lambda one: one.apd,
-        "prt": lambda one: one.prt,
-        "jsd": lambda one: one.jsd,
-    }
-    return {
-        name: spearman([measure(one) for one in known], truth) for name, measure in measures.items()
-    }
+    return {name: spearman([getattr(one, name) for one in known], truth) for name in MEASURES}

@@ -1,7 +1,8 @@
-"""A saved inventory of senses: centroids of one layer, which then read new text.
+"""Centroids: the mean vector of every sense, which sense is nearest, and a file that keeps them.
 
-It is one ``.safetensors`` file: ``centroids`` (senses, D) in half precision, ``sample``, the vector
-of a fixed sentence by which the model is recognised, and ``table``, the rest as JSON in UTF-8.
+A saved inventory is one ``.safetensors`` file that disambiguates new text: ``centroids``
+(senses, D) of one layer in half precision, ``sample``, the vector of a fixed sentence by which the
+model is recognised, and ``table``, the rest as JSON in UTF-8.
 """
 
 from __future__ import annotations
@@ -12,35 +13,155 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from elmokit.encode.elmo import Sentence
 from elmokit.errors import DataError
-from elmokit.files import atomic_file
-from elmokit.probes.centroids import TIE, Centroids, cosine_to
-from elmokit.probes.lemmas import base_forms
-from elmokit.probes.sense_files import SenseSentence
-from elmokit.probes.sources import (
-    LayerVectors,
-    Source,
-    Vectors,
-    as_layer_vectors,
-    tokens_of,
-    with_vectors,
-)
-from elmokit.probes.wordnet import lemma_of
+from elmokit.files import read_tensors, write_tensors
+from elmokit.probes.data import Source, Vectors, open_model, tokens_of
+from elmokit.probes.wsd_data import SenseIndex, SenseSentence, SenseUse, base_forms, lemma_of
+from elmokit.tasks.inputs.source import LayerVectors, with_layers
 
+TIE = 1e-5
+"""Cosines nearer than this are equal: vectors without context differ by rounding alone."""
 SAMPLE = ("the", "bank", "of", "the", "river")
 ALIKE = 0.999
 """A model whose vector of `SAMPLE` has this cosine is taken for the same."""
 LONGEST = 3
 """Most words of an expression that is looked up."""
-SELDOM = 0.1
-"""Share of a form's uses below which a lemma is left out: somebody's name is Money."""
+MIN_LEMMA_SHARE = 0.1
+"""Lemmas with a smaller share of a form's uses are left out, such as a surname Money."""
 FORMAT = "elmokit senses 1"
+
+
+class Centroids:
+    """A mean vector for every sense in the training text, on every layer.
+
+    Args:
+        keys: The senses.
+        means: (layers, senses, D).
+        counts: How many uses each mean is of.
+        index: WordNet's order of senses; that of their frequency here when left out.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        means: Vectors,
+        counts: NDArray[np.int64],
+        index: SenseIndex | None,
+    ) -> None:
+        self.keys = tuple(keys)
+        self.means = means
+        self.counts = counts
+        self.index = index
+        rows: dict[str, list[int]] = defaultdict(list)
+        for row, key in enumerate(self.keys):
+            rows[lemma_of(key)].append(row)
+        self._rows = {lemma: self._in_order(lemma, found) for lemma, found in rows.items()}
+
+    def _in_order(self, lemma: str, rows: list[int]) -> list[int]:
+        known = self.index.senses.get(lemma, ()) if self.index is not None else ()
+        rank = {key: i for i, key in enumerate(known)}
+        return sorted(
+            rows, key=lambda row: (rank.get(self.keys[row], len(rank)), -self.counts[row], row)
+        )
+
+    @property
+    def lemmas(self) -> list[str]:
+        """The lemmas that have a centroid, sorted."""
+        return sorted(self._rows)
+
+    def candidates(self, lemma: str) -> list[int]:
+        """Rows of the senses of a lemma that have a centroid, the usual one first."""
+        return self._rows.get(lemma, [])
+
+    def first(self, lemma: str) -> str | None:
+        """The answer when nothing is known of the context."""
+        if self.index is not None:
+            return self.index.first(lemma)
+        rows = self._rows.get(lemma)
+        return self.keys[rows[0]] if rows else None
+
+    def nearest(self, lemma: str, vector: Vectors) -> list[str] | None:
+        """The sense of the lemma with the greatest cosine, for each layer; None if none is known.
+
+        Args:
+            lemma: As in ``bank%1``.
+            vector: (layers, D).
+        """
+        rows = self._rows.get(lemma)
+        if not rows:
+            return None
+        means = self.means[:, rows].astype(np.float32)  # (layers, n, D)
+        cosines = cosine_to(means, vector)  # (layers, n)
+        best = cosines.max(axis=1, keepdims=True)
+        chosen = (cosines >= best - TIE).argmax(axis=1)  # of equals the usual one
+        return [self.keys[rows[i]] for i in chosen.tolist()]
+
+
+def cosine_to(means: Vectors, vector: Vectors) -> Vectors:
+    """Cosines of n means (layers, n, D) with one vector (layers, D); of zeros they are 0."""
+    dots = np.einsum("lnd,ld->ln", means, vector)
+    lengths = np.linalg.norm(means, axis=2) * np.linalg.norm(vector, axis=1)[:, None]
+    result: Vectors = dots / np.where(lengths == 0, 1, lengths)
+    return result
+
+
+def use_vector(array: Vectors, use: SenseUse) -> Vectors:
+    """(layers, D): the mean over the tokens of a use."""
+    result: Vectors = array[:, use.start : use.end].mean(axis=1)
+    return result
+
+
+def choose_sentences(
+    sentences: Iterable[SenseSentence], lemmas: set[str] | None, most_uses: int | None
+) -> list[SenseSentence]:
+    """The sentences, and the uses in them, that the centroids are made of.
+
+    Args:
+        sentences: Sense-annotated text.
+        lemmas: Only these matter; all when None.
+        most_uses: Of every sense the first so many uses; all when None.
+    """
+    counts: Counter[str] = Counter()
+    chosen = []
+    for sentence in sentences:
+        uses = [
+            use
+            for use in sentence.uses
+            if (lemmas is None or use.lemma in lemmas)
+            and (most_uses is None or any(counts[key] < most_uses for key in use.keys))
+        ]
+        if uses:
+            counts.update(key for use in uses for key in use.keys)
+            chosen.append(SenseSentence(sentence.tokens, tuple(uses)))
+    return chosen
+
+
+def make_centroids(
+    vectors: LayerVectors, sentences: Sequence[SenseSentence], index: SenseIndex | None
+) -> Centroids:
+    """Average the vectors of all uses of each sense while the text streams by.
+
+    A use with several senses counts for each.
+    """
+    keys = sorted({key for sentence in sentences for use in sentence.uses for key in use.keys})
+    rows = {key: row for row, key in enumerate(keys)}
+    means = np.zeros((vectors.layers, len(keys), vectors.dim), np.float32)
+    counts = np.zeros(len(keys), np.int64)
+    items = ((sentence.tokens, sentence.uses) for sentence in sentences)
+    for _, uses, array in with_layers(vectors, items):
+        for use in uses:
+            vector = use_vector(array, use)  # (layers, D)
+            for key in use.keys:
+                means[:, rows[key]] += vector
+                counts[rows[key]] += 1
+    means /= counts[None, :, None]
+    return Centroids(keys, means, counts, index)
 
 
 @dataclass(frozen=True)
@@ -122,9 +243,7 @@ class SenseInventory:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the inventory to a ``.safetensors`` file, whole or not at all."""
-        from safetensors.numpy import save
-
+        """Write the inventory to a ``.safetensors`` file, atomically."""
         table = {
             "format": FORMAT,
             "model": self.model,
@@ -135,13 +254,13 @@ class SenseInventory:
             "first": self.first,
         }
         text = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()
-        arrays: dict[str, Any] = {
-            "centroids": np.ascontiguousarray(self.centroids, np.float16),
-            "sample": np.ascontiguousarray(self._sample, np.float32),
-            "table": np.frombuffer(text, np.uint8),
+        arrays = {
+            "centroids": self.centroids.astype(np.float16),
+            "sample": self._sample.astype(np.float32),
+            "table": np.frombuffer(text, np.uint8).copy(),
         }
-        with atomic_file(path) as temporary:
-            temporary.write_bytes(save(arrays))
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        write_tensors(Path(path), tensors, checksums=False)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SenseInventory:
@@ -150,13 +269,12 @@ class SenseInventory:
         Raises:
             DataError: The file is missing, damaged or of another kind.
         """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         if not Path(path).is_file():
             raise DataError(f"no such file: {path}")
+        what = "an inventory of senses"
+        found = read_tensors(Path(path), what, checksums=False, error=DataError).tensors
         try:
-            arrays = load_file(path)
+            arrays = {name: tensor.numpy() for name, tensor in found.items()}
             table = json.loads(arrays["table"].tobytes())
             if table["format"] != FORMAT:
                 raise ValueError(f"format {table['format']!r}")
@@ -174,8 +292,8 @@ class SenseInventory:
                 table["first"],
                 sample,
             )
-        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path}: not an inventory of senses ({error})") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{path}: not {what} ({error})") from None
 
     def disambiguate(
         self,
@@ -199,14 +317,14 @@ class SenseInventory:
         Raises:
             DataError: It is another model.
         """
-        vectors = as_layer_vectors(model, device=device)
+        vectors = open_model(model, device=device)
         self._check(vectors)
         only = None if words is None else {word.lower() for word in words}
         items = ((tokens_of(sentence, vectors), None) for sentence in sentences)
-        for tokens, _, array in with_vectors(vectors, items):
+        for tokens, _, array in with_layers(vectors, items):
             answers = [
                 self._answer(tokens, start, end, array)
-                for start, end in self._places(tokens)
+                for start, end in self._spans(tokens)
                 if only is None or "_".join(tokens[start:end]).lower() in only
             ]
             yield list(tokens), answers
@@ -221,8 +339,8 @@ class SenseInventory:
     def _has(self, lemma: str) -> bool:
         return lemma in self._rows or lemma in self.first
 
-    def _places(self, tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """Where words and expressions with a sense stand; longer ones go first."""
+    def _spans(self, tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Start and end of words and expressions with a sense; longer ones go first."""
         start = 0
         while start < len(tokens):
             for size in range(min(LONGEST, len(tokens) - start), 0, -1):
@@ -275,9 +393,9 @@ def _forms(sentences: Iterable[SenseSentence]) -> tuple[dict[str, list[str]], se
             form = "_".join(tokens[use.start : use.end]).lower()
             lemmas[form].update(lemma_of(key) for key in use.keys)
             free.difference_update(range(use.start, use.end))
-        plain.update(tokens[place].lower() for place in free)
+        plain.update(tokens[index].lower() for index in free)
     forms = {
-        form: [lemma for lemma, n in found.most_common() if n >= SELDOM * found.total()]
+        form: [lemma for lemma, n in found.most_common() if n >= MIN_LEMMA_SHARE * found.total()]
         for form, found in lemmas.items()
     }
     mostly = {form for form, n in plain.items() if n > sum(lemmas[form].values())}

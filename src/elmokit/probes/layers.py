@@ -1,4 +1,4 @@
-"""The probe `layers`: which layers tasks chose to read, side by side.
+"""The probe `layers`: which layers predictors have learned to use.
 
 A predictor learns a share for each layer. Where is the mass: on spelling (layer 0), syntax (1) or
 sense (2)?
@@ -6,35 +6,37 @@ sense (2)?
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
-from elmokit.errors import CheckpointError, ConfigError, DataError
-from elmokit.files import read_json
+from elmokit.errors import ConfigError, DataError
+from elmokit.files import read_json, read_tensors
 from elmokit.model.scalar_mix import ScalarMix
-from elmokit.probes.report import Cost, Report, Stopwatch
+from elmokit.probes.report import HATCHES, Cost, Report, Stopwatch, Table, new_figure
+from elmokit.tasks.inputs.mixed import mix_keys, parse_mix_name
 from elmokit.tasks.predictor import FACTS_FILE, WEIGHTS_FILE, Predictor
 
-_MIX = re.compile(r"(?:.*\.)?mixes\.(?P<place>\w+)\.weights")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MixSource: TypeAlias = str | Path | Predictor | Elmo | ScalarMix
 
 
 @dataclass(frozen=True)
 class LearnedMix:
-    """The mix of one predictor at one place."""
+    """One of the mixes of a predictor."""
 
     name: str
-    place: str
-    """Where the mix enters: ``input`` or ``output`` of a task's model; a number otherwise."""
+    position: str
+    """Where the mix enters: ``input`` or ``output`` of a task's model, with a number from the
+    second model on (``input 2``); a number alone otherwise."""
     shares: tuple[float, ...]
     """Of each layer, lowest first; they sum to one."""
     gamma: float
@@ -48,6 +50,47 @@ class LayersReport(Report):
 
     mixes: tuple[LearnedMix, ...]
     cost: Cost
+
+    def _tables(self, reports: Sequence[LayersReport]) -> list[Table]:
+        most = max(len(mix.shares) for mix in self.mixes)
+        rows = tuple(
+            (
+                mix.name,
+                mix.position,
+                *mix.shares,
+                *((None,) * (most - len(mix.shares))),
+                mix.gamma,
+                mix.centre,
+            )
+            for mix in self.mixes
+        )
+        names = tuple(f"layer {layer}" for layer in range(most))
+        columns = ("predictor", "position", *names, "gamma", "mean layer")
+        return [Table("layers: share of each layer in the learned mixes", columns, rows)]
+
+    def _draw(self, reports: Sequence[LayersReport]) -> Figure:
+        names = [f"{mix.name}, {mix.position}" for mix in self.mixes]
+        figure = new_figure(7, 1.4 + 0.45 * len(names))
+        axis = figure.subplots()
+        most = max(len(mix.shares) for mix in self.mixes)
+        left = [0.0] * len(names)
+        for layer in range(most):
+            shares = [mix.shares[layer] if layer < len(mix.shares) else 0.0 for mix in self.mixes]
+            axis.barh(
+                names,
+                shares,
+                left=left,
+                color=str(0.95 - 0.6 * layer / max(most - 1, 1)),
+                edgecolor="0.1",
+                hatch=HATCHES[layer % len(HATCHES)],
+                linewidth=0.6,
+                label=f"layer {layer}",
+            )
+            left = [a + b for a, b in zip(left, shares, strict=True)]
+        axis.set(xlabel="share", xlim=(0, 1))
+        axis.invert_yaxis()
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        return figure
 
 
 def layers(sources: Mapping[str, MixSource] | Sequence[str | Path]) -> LayersReport:
@@ -75,7 +118,7 @@ def layers(sources: Mapping[str, MixSource] | Sequence[str | Path]) -> LayersRep
         mixes = _mixes(source)
         if not mixes:
             raise DataError(f"{name}: no mix of layers in it; does it read ELMo?")
-        found.extend(_describe(name, place, mix) for place, mix in mixes.items())
+        found.extend(_describe(name, position, mix) for position, mix in mixes.items())
     return LayersReport(tuple(found), watch.cost())
 
 
@@ -93,30 +136,21 @@ def _mixes(source: MixSource) -> dict[str, ScalarMix]:
 
 
 def _from_folder(folder: Path) -> dict[str, ScalarMix]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    read_json(folder / FACTS_FILE)  # complains if it is damaged
-    path = folder / WEIGHTS_FILE
-    try:
-        weights = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file ({error})") from None
-    return _from_weights(weights)
+    read_json(folder / FACTS_FILE)  # raises if it is damaged
+    return _from_weights(read_tensors(folder / WEIGHTS_FILE, checksums=False).tensors)
 
 
 def _from_weights(weights: Mapping[str, Tensor]) -> dict[str, ScalarMix]:
     """Mixes among a predictor's tensors: ``….mixes.input.weights`` and ``….gamma`` beside it."""
     found = {}
-    for name, values in weights.items():
-        match = _MIX.fullmatch(name)
-        gamma = weights.get(f"{name.removesuffix('weights')}gamma")
-        if match is not None and gamma is not None:
-            found[match["place"]] = ScalarMix(len(values), weights=values, gamma=gamma)
+    for name, key in sorted(mix_keys(weights).items(), key=lambda item: parse_mix_name(item[0])):
+        gamma = weights.get(f"{key.removesuffix('weights')}gamma")
+        if gamma is not None:
+            found[name] = ScalarMix(len(weights[key]), weights=weights[key], gamma=gamma)
     return found
 
 
-def _describe(name: str, place: str, mix: ScalarMix) -> LearnedMix:
+def _describe(name: str, position: str, mix: ScalarMix) -> LearnedMix:
     shares = mix.shares().detach().double()
     centre = float((shares * torch.arange(len(shares))).sum())
-    return LearnedMix(name, place, tuple(shares.tolist()), float(mix.gamma.detach()), centre)
+    return LearnedMix(name, position, tuple(shares.tolist()), float(mix.gamma.detach()), centre)

@@ -1,12 +1,12 @@
 """A linear probe: softmax regression on frozen vectors, in torch.
 
-Layers differ much in the spread of their directions, and plain gradient steps would measure that
-instead of what a layer knows. So vectors are scaled and turned first until all directions have
-about the same spread; this is linear too, and becomes part of the probe's weights.
+Layers differ much in the variance of their directions, and plain gradient steps would measure that
+instead of what a layer encodes. So vectors are whitened first; this is linear too, and becomes part
+of the probe's weights.
 
-Several questions about the same vectors (the tags, and the control task's random labels) are
-trained side by side: their weights lie in one matrix, their losses are added, and since the
-optimizer treats every number by itself, neither knows of the other.
+Several classifiers of the same vectors (the tags, and the control task's random labels) are
+trained together: their weights are in one matrix, their losses are added, and since the optimizer
+treats every number by itself, they are independent of each other.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ LEAST_STEPS = 200
 """Small training sets are read more often."""
 FLOOR = 0.1
 """What is added to each direction's variance, where 1 is the mean: else the faintest directions
-would be blown up to noise."""
+would be amplified noise."""
 CHUNK = 8192
 
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """Weights of one or more questions."""
+    """Weights of one or more classifiers."""
 
     mean: Tensor
     """(D,), of the training vectors."""
     weight: Tensor
-    """(K, D), the questions' rows one after another."""
+    """(K, D), the classifiers' rows one after another."""
     bias: Tensor
     classes: tuple[int, ...]
 
     def predict(self, features: Features) -> list[Labels]:
-        """The likeliest label of every row, for each question."""
+        """The likeliest label of every row, for each classifier."""
         found: list[list[Tensor]] = [[] for _ in self.classes]
         for rows in _chunks(features, self.weight.device):
             scores = F.linear(rows - self.mean, self.weight, self.bias)  # (n, K)
@@ -71,29 +71,29 @@ def fit_linear(
 
     Args:
         features: (N, D), a row for each token.
-        labels: For each question a number below its `classes` for every row.
-        classes: How many labels each question has.
+        labels: For each classifier a number below its `classes` for every row.
+        classes: How many labels each classifier has.
         seed: Sets the order in which rows are seen.
         device: Where to train.
     """
     count, dim = features.shape
     device = torch.device(device)
-    mean, turn = _spread(features, device)
-    even = _evened(features, mean, turn)  # (N, D)
+    mean, whiten = _whitening(features, device)
+    white = _whitened(features, mean, whiten)  # (N, D)
     targets = [torch.from_numpy(np.ascontiguousarray(row)).to(device) for row in labels]
     weight = torch.zeros(sum(classes), dim, device=device, requires_grad=True)  # (K, D)
     bias = torch.zeros(sum(classes), device=device, requires_grad=True)
-    steps_an_epoch = math.ceil(count / BATCH)
-    epochs = max(EPOCHS, math.ceil(LEAST_STEPS / steps_an_epoch))
+    steps_per_epoch = math.ceil(count / BATCH)
+    epochs = max(EPOCHS, math.ceil(LEAST_STEPS / steps_per_epoch))
     optimizer = torch.optim.Adam([weight, bias], lr=LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: 1.0 - step / (epochs * steps_an_epoch)
+        optimizer, lambda step: 1.0 - step / (epochs * steps_per_epoch)
     )
     order = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
         for rows in torch.randperm(count, generator=order).split(BATCH):
             chosen = rows.to(device)
-            inputs = even.index_select(0, chosen).float()  # (n, D)
+            inputs = white.index_select(0, chosen).float()  # (n, D)
             scores = F.linear(inputs, weight, bias).split(list(classes), dim=1)
             losses = [
                 F.cross_entropy(part, target.index_select(0, chosen))
@@ -104,32 +104,32 @@ def fit_linear(
             optimizer.step()
             schedule.step()
     with torch.no_grad():
-        return LinearProbe(mean, weight @ turn.T, bias.detach(), tuple(classes))
+        return LinearProbe(mean, weight @ whiten.T, bias.detach(), tuple(classes))
 
 
-def _spread(features: Features, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The mean (D,), and the map (D, D) after which all directions have about the same spread."""
+def _whitening(features: Features, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The mean (D,), and the map (D, D) after which all directions have about the same variance."""
     dim = features.shape[1]
     total = torch.zeros(dim, dtype=torch.float64, device=device)
     for rows in _chunks(features, device):
         total += rows.sum(dim=0, dtype=torch.float64)
     mean = (total / len(features)).float()
-    products = torch.zeros(dim, dim, dtype=torch.float64, device=device)
+    scatter = torch.zeros(dim, dim, dtype=torch.float64, device=device)
     for rows in _chunks(features, device):
         centred = rows - mean
-        products += centred.T @ centred
-    spread = (products.diagonal() / len(features)).sqrt()  # (D,)
+        scatter += centred.T @ centred
+    spread = (scatter.diagonal() / len(features)).sqrt()  # (D,)
     varies = spread > 1e-6 * mean.abs().clamp_min(1e-3)
     scale = torch.where(varies, 1 / spread.clamp_min(1e-12), torch.zeros_like(spread))
-    correlations = products / len(features) * scale * scale[:, None]
+    correlations = scatter / len(features) * scale * scale[:, None]
     variances, directions = torch.linalg.eigh(correlations)  # (D,), (D, D)
-    turn = scale[:, None] * directions / (variances.clamp_min(0) + FLOOR).sqrt()  # (D, D)
-    return mean, turn.float()
+    whiten = scale[:, None] * directions / (variances.clamp_min(0) + FLOOR).sqrt()  # (D, D)
+    return mean, whiten.float()
 
 
-def _evened(features: Features, mean: Tensor, turn: Tensor) -> Tensor:
+def _whitened(features: Features, mean: Tensor, whiten: Tensor) -> Tensor:
     """All rows, mapped, in half precision."""
-    parts = [((rows - mean) @ turn).half() for rows in _chunks(features, mean.device)]
+    parts = [((rows - mean) @ whiten).half() for rows in _chunks(features, mean.device)]
     return torch.cat(parts)
 
 

@@ -1,8 +1,8 @@
-"""The probe `pos`: how much of a word's part of speech can be read off each layer by a line.
+"""The probe `pos`: how well a linear classifier reads parts of speech off each layer.
 
-A linear probe is trained on every layer. Beside it runs the control task of Hewitt and Liang
-(2019): each word type gets a random tag, drawn once with the real tags' shares. A probe that does
-well there has memorised words, so what counts is the difference, the selectivity.
+Beside it runs the control task of Hewitt and Liang (2019): each word type gets a random tag, drawn
+once with the real tags' shares. A probe that does well there has memorised words, so what counts is
+the difference, the selectivity.
 """
 
 from __future__ import annotations
@@ -13,23 +13,31 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, DataError
+from elmokit.probes.data import ProbedModel, Source, open_model
 from elmokit.probes.linear import Labels, fit_linear
-from elmokit.probes.report import Cost, Report, Stopwatch
-from elmokit.probes.sources import (
-    ElmoLayers,
-    LayerVectors,
-    Source,
-    as_layer_vectors,
-    with_vectors,
+from elmokit.probes.report import (
+    Cell,
+    Cost,
+    Report,
+    Stopwatch,
+    Table,
+    baseline,
+    draw_line,
+    layer_axis,
+    new_figure,
 )
+from elmokit.tasks.inputs.source import LayerVectors, with_layers
 from elmokit.tasks.readers import read_examples
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CURVE = (0.01, 0.1)
 NO_TAG = "_"
@@ -55,7 +63,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class TagLayer:
-    """What one layer knows."""
+    """How well one layer does."""
 
     layer: int
     accuracy: float
@@ -86,6 +94,50 @@ class TagReport(Report):
     layers: tuple[TagLayer, ...]
     cost: Cost
 
+    def _tables(self, reports: Sequence[TagReport]) -> list[Table]:
+        sizes = [point.tokens for point in self.layers[0].curve[:-1]]
+        rows: list[tuple[Cell, ...]] = [
+            (
+                report.model,
+                layer.layer,
+                layer.accuracy,
+                layer.control,
+                layer.selectivity,
+                *(point.accuracy for point in layer.curve[:-1]),
+            )
+            for report in reports
+            for layer in report.layers
+        ]
+        blank = (None,) * (2 + len(sizes))
+        rows.append(("each word's usual tag", None, self.by_word, *blank))
+        rows.append(("the most frequent tag", None, self.majority, *blank))
+        title = (
+            f"pos: share of {self.test_tokens:,} words with the right tag ({self.column}, "
+            f"{self.labels} tags), after {self.train_tokens:,} words of training"
+        )
+        curve = tuple(f"after {size:,}" for size in sizes)
+        columns = ("model", "layer", "accuracy", "control", "selectivity", *curve)
+        return [Table(title, columns, tuple(rows))]
+
+    def _draw(self, reports: Sequence[TagReport]) -> Figure:
+        figure = new_figure(10, 4)
+        left, right = figure.subplots(1, 2)
+        for number, report in enumerate(reports):
+            x, name = [layer.layer for layer in report.layers], report.model
+            draw_line(left, number, x, [layer.accuracy for layer in report.layers], label=name)
+            control = [layer.control for layer in report.layers]
+            draw_line(left, number, x, control, linestyle=":", label=f"{name}, control task")
+        baseline(left, self.by_word, "each word's usual tag")
+        layer_axis(left, max(len(report.layers) for report in reports), f"accuracy, {self.column}")
+        left.legend(fontsize=8)
+        for layer in self.layers:
+            tokens = [point.tokens for point in layer.curve]
+            scores = [point.accuracy for point in layer.curve]
+            draw_line(right, layer.layer, tokens, scores, label=f"layer {layer.layer}")
+        right.set(xscale="log", xlabel="words of training", ylabel="accuracy", title=self.model)
+        right.legend(fontsize=8)
+        return figure
+
 
 def pos(
     model: Source,
@@ -100,10 +152,10 @@ def pos(
 ) -> TagReport:
     """Train and test a linear probe for parts of speech on every layer.
 
-    Vectors lie on disk in half precision while the probes are trained, one layer at a time.
+    Vectors are on disk in half precision while the probes are trained, one layer at a time.
 
     Args:
-        model: A model, word vectors, their path, or anything that is a `LayerVectors`.
+        model: A model, word vectors, their path, several of these, or a `LayerVectors`.
         train: A CoNLL-U file, or pairs of tokens and tags.
         test: The same, to measure on.
         tags: Which column of the file: ``"upos"``, ``"xpos"``, ``"deprel"``, ...
@@ -117,9 +169,9 @@ def pos(
     """
     watch = Stopwatch()
     _check_curve(curve)
-    vectors = as_layer_vectors(model, device="cpu" if device is None else device)
+    vectors = open_model(model, device="cpu" if device is None else device)
     if device is None:
-        device = vectors.elmo.device if isinstance(vectors, ElmoLayers) else "cpu"
+        device = vectors.device if isinstance(vectors, ProbedModel) else "cpu"
     training = _thin(_read(train, tags), max_tokens)
     testing = _read(test, tags)
     names = sorted({tag for sentence in training for tag in sentence.tags})
@@ -194,7 +246,7 @@ def _store(
     stored = np.memmap(path, np.float16, "w+", shape=shape)
     start = 0
     items = ((sentence.tokens, None) for sentence in sentences)
-    for tokens, _, array in with_vectors(vectors, items):
+    for tokens, _, array in with_layers(vectors, items):
         stored[:, start : start + len(tokens)] = array
         start += len(tokens)
     return stored
@@ -226,8 +278,8 @@ def _thin(sentences: list[TaggedSentence], most: int | None) -> list[TaggedSente
         return sentences
     if most < 1:
         raise ConfigError(f"max_tokens={most}: give a positive number")
-    places = np.linspace(0, len(sentences) - 1, max(1, round(len(sentences) * most / total)))
-    return [sentences[i] for i in sorted(set(places.round().astype(int).tolist()))]
+    indices = np.linspace(0, len(sentences) - 1, max(1, round(len(sentences) * most / total)))
+    return [sentences[i] for i in sorted(set(indices.round().astype(int).tolist()))]
 
 
 def _words(sentences: Iterable[TaggedSentence]) -> list[str]:

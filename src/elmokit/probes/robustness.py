@@ -1,4 +1,4 @@
-"""The probe `robustness`: what happens to a word's vector when its spelling is spoiled?
+"""The probe `robustness`: what happens to a word's vector when its spelling is perturbed?
 
 Words of real sentences are changed in place: a typing error, another case, or a made-up word that
 no vocabulary has. A good vector stays near that of the right word, nearer than to other words.
@@ -10,16 +10,20 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.probes.report import Cost, Report, Stopwatch
-from elmokit.probes.scores import Floats, unit_rows
-from elmokit.probes.sources import LayerVectors, Source, Vectors, as_layer_vectors, with_vectors
-from elmokit.probes.word_uses import Corpus, Sample, WordUse, read_sentences
+from elmokit.probes.data import Corpus, Sample, Source, Vectors, WordUse, open_model, read_sentences
+from elmokit.probes.report import Cost, Report, Stopwatch, Table, draw_line, new_figure
+from elmokit.probes.stats import Floats, unit_rows
+from elmokit.tasks.inputs.source import LayerVectors, with_layers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOWELS = "aeiou"
@@ -29,24 +33,24 @@ MOST_TOKENS = 60
 
 
 def _swap(word: str, rng: random.Random) -> str:
-    places = [i for i in range(len(word) - 1) if word[i] != word[i + 1]]
-    place = rng.choice(places) if places else 0
-    return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+    found = [i for i in range(len(word) - 1) if word[i] != word[i + 1]]
+    i = rng.choice(found) if found else 0
+    return word[:i] + word[i + 1] + word[i] + word[i + 2 :]
 
 
 def _drop(word: str, rng: random.Random) -> str:
-    place = rng.randrange(1, len(word))  # first letters are seldom lost
-    return word[:place] + word[place + 1 :]
+    i = rng.randrange(1, len(word))  # first letters are rarely lost
+    return word[:i] + word[i + 1 :]
 
 
 def _add(word: str, rng: random.Random) -> str:
-    place = rng.randrange(1, len(word))
-    return word[:place] + word[place] + word[place:]
+    i = rng.randrange(1, len(word))
+    return word[:i] + word[i] + word[i:]
 
 
 def _replace(word: str, rng: random.Random) -> str:
-    place = rng.randrange(1, len(word))
-    return word[:place] + rng.choice(LETTERS.replace(word[place].lower(), "")) + word[place + 1 :]
+    i = rng.randrange(1, len(word))
+    return word[:i] + rng.choice(LETTERS.replace(word[i].lower(), "")) + word[i + 1 :]
 
 
 def _made_up(word: str, rng: random.Random) -> str:
@@ -64,7 +68,7 @@ CHANGES: dict[str, Callable[[str, random.Random], str]] = {
     "title": lambda word, rng: word.title(),
     "unseen": _made_up,
 }
-"""Two letters swapped, one dropped, doubled, replaced; case; a made-up word in its place."""
+"""Two letters swapped, one dropped, doubled, replaced; case; a made-up word instead."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,11 @@ class NoiseLayer:
 
     layer: int
     same: float
-    """Mean cosine of the spoiled word with the word as it was, in the same sentence."""
+    """Mean cosine of the perturbed word with the word as it was, in the same sentence."""
     other: float
-    """Mean cosine of the spoiled word with the words of other sentences: chance."""
+    """Mean cosine of the perturbed word with the words of other sentences: chance."""
     found: float
-    """Share of the spoiled words whose nearest word of all is the right one."""
+    """Share of the perturbed words whose nearest word of all is the right one."""
     around: float
     """Mean cosine of the other words in the sentence with what they were."""
 
@@ -90,7 +94,7 @@ class NoiseKind:
     example: tuple[str, str]
     """A word and what became of it."""
     covered: float
-    """Share of the spoiled words that have a vector other than zeros."""
+    """Share of the perturbed words that have a vector other than zeros."""
     layers: tuple[NoiseLayer, ...]
 
 
@@ -100,9 +104,49 @@ class RobustnessReport(Report):
 
     model: str
     words: int
-    """Words that were spoiled; also how many the right one is looked for among."""
+    """Words that were perturbed; also how many the right one is looked for among."""
     kinds: tuple[NoiseKind, ...]
     cost: Cost
+
+    def _tables(self, reports: Sequence[RobustnessReport]) -> list[Table]:
+        rows = tuple(
+            (
+                kind.kind,
+                kind.example[1],
+                report.model,
+                layer.layer,
+                layer.same,
+                layer.other,
+                layer.found,
+                layer.around,
+                kind.covered,
+            )
+            for kinds in zip(*(report.kinds for report in reports), strict=True)
+            for report, kind in zip(reports, kinds, strict=True)
+            for layer in kind.layers
+        )
+        title = f"robustness: {self.words:,} words perturbed, such as {self.kinds[0].example[0]!r}"
+        columns = ("change", "example", "model", "layer", "cosine", "chance", "found")
+        return [Table(title, (*columns, "words beside", "has a vector"), rows)]
+
+    def _draw(self, reports: Sequence[RobustnessReport]) -> Figure:
+        figure = new_figure(11, 4)
+        panels = figure.subplots(1, 2)
+        x = range(len(self.kinds))
+        for axis, value, label in zip(
+            panels, ("same", "found"), ("cosine with the right word", "share found"), strict=True
+        ):
+            number = 0
+            for report in reports:
+                for layer in range(len(report.kinds[0].layers)):
+                    scores = [getattr(kind.layers[layer], value) for kind in report.kinds]
+                    name = f"{report.model}, layer {layer}"
+                    draw_line(axis, number, x, scores, linestyle=":", label=name)
+                    number += 1
+            axis.set(ylabel=label, xticks=list(x), xticklabels=[kind.kind for kind in self.kinds])
+            axis.tick_params(axis="x", rotation=30)
+        panels[1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        return figure
 
 
 def robustness(
@@ -115,10 +159,10 @@ def robustness(
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> RobustnessReport:
-    """Spoil one word in each of many sentences and see where its vector goes.
+    """Perturb one word in each of many sentences and see where its vector goes.
 
     Args:
-        model: A model, word vectors, their path, or anything that is a `LayerVectors`.
+        model: A model, word vectors, their path, several of these, or a `LayerVectors`.
         corpus: A text file with one sentence per line, or sentences.
         kinds: Which changes to make, of those in `CHANGES`.
         sample: How many sentences to draw.
@@ -133,15 +177,15 @@ def robustness(
     for kind in kinds:
         if kind not in CHANGES:
             raise ConfigError(f"kinds: {kind!r} is none of {', '.join(CHANGES)}")
-    vectors = as_layer_vectors(model, device=device)
+    vectors = open_model(model, device=device)
     drawn = Sample(sample, ("noise", seed))
     taken: set[str] = set()
     rng = random.Random(seed)
     for number, tokens in enumerate(read_sentences(corpus, vectors, field)):
         short = tokens[:MOST_TOKENS]
-        places = [i for i, token in enumerate(short) if _can_change(token)]
-        if places:
-            drawn.offer(WordUse(number, rng.choice(places), tuple(short)))
+        possible = [i for i, token in enumerate(short) if _can_change(token)]
+        if possible:
+            drawn.offer(WordUse(number, rng.choice(possible), tuple(short)))
     uses = []
     for use in sorted(drawn.items):
         word = use.tokens[use.position]
@@ -157,7 +201,7 @@ def robustness(
         model=vectors.name,
         words=len(uses),
         kinds=tuple(
-            _spoil(vectors, uses, kind, originals, contexts, random.Random(f"{seed} {kind}"))
+            _perturb(vectors, uses, kind, originals, contexts, random.Random(f"{seed} {kind}"))
             for kind in kinds
         ),
         cost=watch.cost(),
@@ -172,14 +216,14 @@ def _can_change(token: str) -> bool:
 def _encode(vectors: LayerVectors, uses: Sequence[WordUse]) -> tuple[Floats, list[Vectors]]:
     """Unit vectors (layers, n, D) of the words, and of all tokens of each sentence."""
     words, contexts = [], []
-    for _, use, array in with_vectors(vectors, ((use.tokens, use) for use in uses)):
+    for _, use, array in with_layers(vectors, ((use.tokens, use) for use in uses)):
         units = unit_rows(array)
         words.append(units[:, use.position])
         contexts.append(units.astype(np.float32))  # there are many
     return np.stack(words, axis=1), contexts
 
 
-def _spoil(
+def _perturb(
     vectors: LayerVectors,
     uses: Sequence[WordUse],
     kind: str,
@@ -187,12 +231,12 @@ def _spoil(
     contexts: Sequence[Vectors],
     rng: random.Random,
 ) -> NoiseKind:
-    spoiled = []
+    perturbed = []
     for use in uses:
         tokens = list(use.tokens)
         tokens[use.position] = CHANGES[kind](tokens[use.position], rng)
-        spoiled.append(WordUse(use.sentence, use.position, tuple(tokens)))
-    changed, around = _encode(vectors, spoiled)
+        perturbed.append(WordUse(use.sentence, use.position, tuple(tokens)))
+    changed, around = _encode(vectors, perturbed)
     cosines = np.einsum("lnd,lmd->lnm", changed, originals)  # (layers, n, n)
     n = len(uses)
     same = np.einsum("lnn->ln", cosines)
@@ -211,7 +255,7 @@ def _spoil(
     beside = beside[np.isfinite(beside).all(axis=1)]
     return NoiseKind(
         kind=kind,
-        example=(uses[0].tokens[uses[0].position], spoiled[0].tokens[spoiled[0].position]),
+        example=(uses[0].tokens[uses[0].position], perturbed[0].tokens[perturbed[0].position]),
         covered=float(covered.any(axis=0).mean()),
         layers=tuple(
             NoiseLayer(
@@ -227,7 +271,7 @@ def _spoil(
 
 
 def _others_stay(now: Vectors, before: Vectors, position: int) -> Vectors:
-    """(layers,): mean cosine of the tokens beside the spoiled one with what they were.
+    """(layers,): mean cosine of the tokens beside the perturbed one with what they were.
 
     Tokens without a vector do not count.
     """

@@ -11,20 +11,37 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import final_path
-from elmokit.probes.centroids import Centroids, choose_sentences, make_centroids, use_vector
-from elmokit.probes.inventory import SenseInventory
-from elmokit.probes.report import Cost, Report, Stopwatch
-from elmokit.probes.sense_files import SenseSentence, SenseUse, read_senses
-from elmokit.probes.sources import LayerVectors, Source, as_layer_vectors, with_vectors
-from elmokit.probes.word_uses import choose_layer
-from elmokit.probes.wordnet import SenseIndex
+from elmokit.probes.data import Source, choose_layer, open_model
+from elmokit.probes.inventory import (
+    Centroids,
+    SenseInventory,
+    choose_sentences,
+    make_centroids,
+    use_vector,
+)
+from elmokit.probes.report import (
+    Cell,
+    Cost,
+    Report,
+    Stopwatch,
+    Table,
+    baseline,
+    draw_line,
+    layer_axis,
+    new_figure,
+)
+from elmokit.probes.wsd_data import SenseIndex, SenseSentence, SenseUse, read_senses
+from elmokit.tasks.inputs.source import LayerVectors, with_layers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SenseText: TypeAlias = str | os.PathLike[str] | Iterable[SenseSentence]
 ALL = "all"
@@ -76,6 +93,55 @@ class SenseReport(Report):
     """Each test set; of several, last all of them together."""
     cost: Cost
 
+    def _tables(self, reports: Sequence[SenseReport]) -> list[Table]:
+        rows: list[tuple[Cell, ...]] = [
+            (
+                report.model,
+                layer,
+                *(found.layers[layer].f1 for found in report.sets),
+                report.sets[-1].layers[layer].decided,
+            )
+            for report in reports
+            if report.sets
+            for layer in range(len(report.sets[-1].layers))
+        ]
+        uses = "all uses" if self.most_uses is None else f"at most {self.most_uses} uses per sense"
+        title = (
+            f"wsd: F1 by the nearest of {self.senses:,} centroids, {uses} of "
+            f"{self.train_sentences:,} sentences"
+        )
+        if not self.sets:
+            return [Table(title, ("model",), tuple((report.model,) for report in reports))]
+        rows.append(("first sense", None, *(found.first_sense for found in self.sets), None))
+        sizes: list[tuple[Cell, ...]] = [
+            (found.name, found.instances, found.decided, found.fallback, found.left_out)
+            for found in self.sets
+        ]
+        names = (found.name for found in self.sets)
+        columns = ("test set", "instances", "decided by vectors", "first sense given", "left out")
+        return [
+            Table(title, ("model", "layer", *names, "decided"), tuple(rows)),
+            Table("wsd: what is in the test sets", columns, tuple(sizes)),
+        ]
+
+    def _draw(self, reports: Sequence[SenseReport]) -> Figure:
+        if not self.sets:
+            raise DataError("nothing to draw: there is no test set")
+        figure = new_figure(10, 4)
+        left, right = figure.subplots(1, 2)
+        for axis, value, label in (
+            (left, "f1", f"F1, {self.sets[-1].name}"),
+            (right, "decided", "share right where vectors decide"),
+        ):
+            for number, report in enumerate(reports):
+                layers = report.sets[-1].layers
+                scores = [getattr(layer, value) for layer in layers]
+                draw_line(axis, number, [one.layer for one in layers], scores, label=report.model)
+            layer_axis(axis, max(len(report.sets[-1].layers) for report in reports), label)
+        baseline(left, self.sets[-1].first_sense, "first sense")
+        left.legend(fontsize=8)
+        return figure
+
 
 def wsd(
     model: Source,
@@ -94,11 +160,11 @@ def wsd(
     unless an inventory is saved: that has all senses.
 
     Args:
-        model: A model, word vectors, their path, or anything that is a `LayerVectors`.
+        model: A model, word vectors, their path, several of these, or a `LayerVectors`.
         train: A file, several files, or sentences with senses.
         tests: One test set, or several by name; may be empty when an inventory is saved.
         index: WordNet's ``index.sense``, for the first senses; without it the most frequent
-            sense of the training text stands in.
+            sense of the training text is used.
         most_uses: Average at most so many uses of each sense: less time.
         save: Where to write an inventory that reads new text (`SenseInventory`).
         save_layer: The layer it is of; when left out the best on the test sets, or the top one.
@@ -111,10 +177,10 @@ def wsd(
     senses = open_index(index)
     sets = _read_tests(tests)
     if not sets and save is None:
-        raise ConfigError("give a test set, or a place to save the inventory to")
+        raise ConfigError("give a test set, or a path to save the inventory to")
     if save is not None:
-        final_path(save)  # complains before the work is done
-    vectors = as_layer_vectors(model, device=device)
+        final_path(save)  # raises before the work is done
+    vectors = open_model(model, device=device)
     if save_layer is not None:
         choose_layer(save_layer, vectors)
     text = list(read_training(train))
@@ -213,7 +279,7 @@ class _Score:
         return total
 
     def add(self, use: SenseUse, answers: Sequence[str] | None, first: str | None, n: int) -> None:
-        """Count one instance: the layers' answers, the first sense, and how many senses vied."""
+        """Count one instance: the layers' answers, the first sense, the number of candidates."""
         self.instances += 1
         self.first_answered += first is not None
         self.first_right += first in use.keys
@@ -263,7 +329,7 @@ def _answer_all(
         score.left_out += len(sentence.uses) - len(uses)
         if uses:
             chosen.append((sentence.tokens, uses))
-    for _, uses, array in with_vectors(vectors, chosen):
+    for _, uses, array in with_layers(vectors, chosen):
         for use in uses:
             answers = centroids.nearest(use.lemma, use_vector(array, use))
             count = len(centroids.candidates(use.lemma))

@@ -1,14 +1,21 @@
-"""Sense-annotated text: one JSON object a line, or the XML of the unified WSD framework.
+"""Sense-annotated text, WordNet's senses, and the lemmas of word forms.
+
+Text is one JSON object per line, or the XML of the unified WSD framework.
 
 JSONL: ``{"tokens": [...], "keys": [[], ["say%2:32:00::"], ...]}``, a list of sense keys for each
 token, empty where there is none. The lemma is that of the first key. Several keys of one lemma may
-stand in one string, as in SemCor: ``year%1:28:02::;1:28:01::``.
+be in one string, as in SemCor: ``year%1:28:02::;1:28:01::``.
 
 XML (Raganato and others, 2017): ``NAME.data.xml`` with ``wf`` and ``instance`` elements, and
 ``NAME.gold.key.txt`` beside it with an instance's id and its keys on each line.
 
 Expressions of several words (``take_place``) are taken apart, because models read words; their
 vector is the mean of their words' vectors.
+
+
+A sense key such as ``bank%1:17:01::`` names a lemma, its part of speech (1 noun, 2 verb,
+3 adjective, 4 adverb, 5 adjective satellite) and a sense. Here ``bank%1`` names the noun as a
+whole; satellites are adjectives. WordNet's list of senses is its file ``index.sense``.
 """
 
 from __future__ import annotations
@@ -16,16 +23,114 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from elmokit.errors import DataError
-from elmokit.probes.wordnet import PARTS_OF_SPEECH, lemma_of
 from elmokit.text.readers import numbered_lines
 
+PARTS_OF_SPEECH = {"NOUN": "1", "VERB": "2", "ADJ": "3", "ADV": "4"}
+_KEY = re.compile(r"(?P<lemma>[^\s%]+)%(?P<pos>[1-5]):\d\d:\d\d:[^\s:]*:\d*")
+_SATELLITE, _ADJECTIVE = "5", "3"
 _XML_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|corpus|!DOCTYPE)")
+_ENDINGS = {
+    "1": (
+        ("s", ""),
+        ("ses", "s"),
+        ("xes", "x"),
+        ("zes", "z"),
+        ("ches", "ch"),
+        ("shes", "sh"),
+        ("men", "man"),
+        ("ies", "y"),
+    ),
+    "2": (
+        ("s", ""),
+        ("ies", "y"),
+        ("es", "e"),
+        ("es", ""),
+        ("ed", "e"),
+        ("ed", ""),
+        ("ied", "y"),
+        ("ing", "e"),
+        ("ing", ""),
+    ),
+    "3": (("er", ""), ("est", ""), ("er", "e"), ("est", "e"), ("ier", "y"), ("iest", "y")),
+    "4": (),
+}
+"""For each part of speech the endings that may be taken off, and what replaces them."""
+
+
+def lemma_of(key: str) -> str:
+    """The lemma with its part of speech that a sense key belongs to, as in ``bank%1``.
+
+    Raises:
+        DataError: It is no sense key.
+    """
+    match = _KEY.fullmatch(key)
+    if match is None:
+        raise DataError(f"{key!r} is no WordNet sense key such as 'bank%1:17:01::'")
+    pos = match["pos"]
+    return f"{match['lemma'].lower()}%{_ADJECTIVE if pos == _SATELLITE else pos}"
+
+
+class SenseIndex:
+    """The senses of every lemma, in WordNet's order.
+
+    Args:
+        senses: The sense keys of each lemma (``bank%1``), the first sense first.
+    """
+
+    def __init__(self, senses: Mapping[str, Iterable[str]]) -> None:
+        self.senses: dict[str, tuple[str, ...]] = {k: tuple(v) for k, v in senses.items()}
+        self._known = {key for keys in self.senses.values() for key in keys}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._known
+
+    def first(self, lemma: str) -> str | None:
+        """The most frequent sense of a lemma, or None if there is no such lemma."""
+        keys = self.senses.get(lemma)
+        return keys[0] if keys else None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SenseIndex:
+        """Read WordNet's file ``index.sense``.
+
+        Raises:
+            DataError: It is another file; the message names the line.
+        """
+        ranked: dict[str, list[tuple[int, str]]] = {}
+        for number, line in numbered_lines(path):
+            fields = line.split()
+            if not fields:
+                continue
+            try:
+                key, _, rank, _ = fields
+                ranked.setdefault(lemma_of(key), []).append((int(rank), key))
+            except ValueError:  # DataError is one
+                raise DataError(
+                    f"{path}, line {number}: not a line of WordNet's index.sense (a sense key, "
+                    "an offset, the sense's number and a count)"
+                ) from None
+        if not ranked:
+            raise DataError(f"{path}: no senses in this file; give WordNet's index.sense")
+        return cls({lemma: [key for _, key in sorted(keys)] for lemma, keys in ranked.items()})
+
+
+def base_forms(form: str) -> list[str]:
+    """Lemmas such as ``bank%1`` that the form may belong to: itself first, then without endings."""
+    found = [f"{form}%{pos}" for pos in _ENDINGS]
+    for pos, endings in _ENDINGS.items():
+        for ending, instead in endings:
+            if form.endswith(ending) and len(form) > len(ending):
+                stem = form.removesuffix(ending)
+                found.append(f"{stem}{instead}%{pos}")
+                if stem[-2:-1] == stem[-1:]:  # stopped
+                    found.append(f"{stem[:-1]}{instead}%{pos}")
+    return list(dict.fromkeys(found))
 
 
 class SenseUse(NamedTuple):
@@ -137,7 +242,7 @@ def _instance(
     if not lemma or pos is None:
         raise DataError(f"{path}: the instance {name!r} lacks a lemma, or a pos NOUN to ADV")
     if name not in gold:
-        return None, ()  # not every instance is judged
+        return None, ()  # not every instance is annotated
     return f"{lemma.lower()}%{pos}", gold[name]
 
 

@@ -1,0 +1,300 @@
+"""What the probes read: models as layers, corpora as tokens, the uses of words in them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elmokit.encode.elmo import Elmo, Sentence
+from elmokit.errors import ConfigError, DataError
+from elmokit.tasks.inputs.references import Elmos, as_layers
+from elmokit.tasks.inputs.source import (
+    ElmoLayers,
+    LayerSource,
+    LayerVectors,
+    StaticVectors,
+    with_layers,
+)
+from elmokit.text.readers import numbered_lines, read_texts
+from elmokit.text.tokens import get_tokenizer
+from elmokit.word_vectors.table import WordVectors
+
+Vectors = NDArray[np.float32]
+Source: TypeAlias = Elmos | WordVectors | LayerVectors | None
+"""A model or its path, an encoder's folder, a table of word vectors or its path, several of these,
+or an object of your own that is a `LayerVectors`; None is the embedded model."""
+Corpus: TypeAlias = str | os.PathLike[str] | Iterable[Sentence]
+CONTEXT = 8
+"""Tokens shown on each side of a word."""
+
+
+class ProbedModel:
+    """A model of `elmokit.tasks.inputs` as the probes see it; several count as one.
+
+    The vectors of several models are concatenated, layer by layer; a model with fewer layers than
+    the others gives its top one beside their higher layers.
+
+    Args:
+        source: The model or models.
+        name: What reports call it.
+        tokenizer: How text is split, instead of as the first model does it.
+    """
+
+    def __init__(self, source: LayerSource, name: str = "", tokenizer: str | None = None) -> None:
+        self.source = source
+        self.name = name or " + ".join(map(_name, source.models))
+        self.layers = max(model.layers for model in source.models)
+        self.dim = sum(model.dim for model in source.models)
+        self._tokenizer = None if tokenizer is None else get_tokenizer(tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its first biLM is; the CPU if it has none."""
+        found = (model.elmo.device for model in self.source.models if isinstance(model, ElmoLayers))
+        return next(found, torch.device("cpu"))
+
+    def tokenize(self, text: str) -> list[str]:
+        """Split a text."""
+        if self._tokenizer is None:
+            return self.source.models[0].tokenize(text)
+        return list(self._tokenizer.tokenize(text))
+
+    def stream(self, sentences: Iterable[Sequence[str]]) -> Iterator[Vectors]:
+        """Layers of each sentence, (layers, T, D)."""
+        models = self.source.models
+        if len(models) == 1:
+            yield from models[0].stream(sentences)
+            return
+        copies = itertools.tee(sentences, len(models))
+        streams = [model.stream(copy) for model, copy in zip(models, copies, strict=True)]
+        for arrays in zip(*streams, strict=True):
+            rows = [np.minimum(np.arange(self.layers), len(array) - 1) for array in arrays]
+            parts = [array[chosen] for array, chosen in zip(arrays, rows, strict=True)]
+            yield np.concatenate(parts, axis=2)
+
+
+def open_model(
+    source: Source, *, device: str | torch.device = "cpu", tokenizer: str | None = None
+) -> LayerVectors:
+    """Open whatever a user may name.
+
+    Args:
+        source: One model or several.
+        device: Where to run what is loaded here.
+        tokenizer: How text is split; as the model does it when left out.
+
+    Raises:
+        CheckpointError: There is nothing there, or nothing that can be read.
+        ConfigError: The object gives no vectors.
+    """
+    if isinstance(source, list | tuple):
+        parts = [_open(part, device) for part in source]
+        return ProbedModel(as_layers([part for part, _ in parts]), tokenizer=tokenizer)
+    if source is None or isinstance(source, str | Path | Elmo | WordVectors | LayerSource):
+        opened, name = _open(source, device)
+        return ProbedModel(opened, name, tokenizer)
+    custom: Any = source
+    if not callable(getattr(custom, "stream", None)):
+        raise ConfigError(
+            f"{type(source).__name__}: give a model, its path, word vectors, or an object with "
+            "name, layers, dim, tokenize and stream"
+        )
+    result: LayerVectors = custom
+    return result
+
+
+def _open(source: Any, device: str | torch.device) -> tuple[LayerSource, str]:
+    opened = as_layers(source, static=True, device=device)
+    if isinstance(source, str | Path | None):
+        opened.to(torch.device(device))
+    named = isinstance(source, str | Path) and not isinstance(opened, ElmoLayers | StaticVectors)
+    return opened, str(source) if named else ""
+
+
+def _name(model: LayerSource) -> str:
+    if isinstance(model, ElmoLayers):
+        return model.elmo.source
+    return Path(model.name).name or "word vectors"
+
+
+def random_weights(
+    elmo: Elmo, seed: int = 0, *, device: str | torch.device | None = None
+) -> ElmoLayers:
+    """A model of the same shape that was never trained: what the architecture alone encodes."""
+    from elmokit.model.init import random_model
+
+    checkpoint = elmo.checkpoint().without_softmax()
+    model = random_model(checkpoint.config, seed)
+    fresh = replace(checkpoint, weights=model.state_dict(), source=f"random weights, seed {seed}")
+    return ElmoLayers(Elmo(fresh, device=elmo.device if device is None else device))
+
+
+def tokens_of(sentence: Sentence, vectors: LayerVectors) -> list[str]:
+    """A sentence's tokens, whether it comes as text or as tokens."""
+    return vectors.tokenize(sentence) if isinstance(sentence, str) else list(sentence)
+
+
+def choose_layer(layer: int | None, vectors: LayerVectors) -> int:
+    """The layer that was chosen; the top one when none was.
+
+    Raises:
+        ConfigError: There is no such layer.
+    """
+    if layer is None:
+        return vectors.layers - 1
+    if not 0 <= layer < vectors.layers:
+        raise ConfigError(f"layer={layer}: {vectors.name} has layers 0 to {vectors.layers - 1}")
+    return layer
+
+
+class WordUse(NamedTuple):
+    """One use of a word in a corpus."""
+
+    sentence: int
+    """Number of the sentence in the corpus, from 0."""
+    position: int
+    tokens: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return in_context(self.tokens, self.position)
+
+
+def in_context(tokens: Sequence[str], position: int) -> str:
+    """A token in brackets, with some tokens around it."""
+    before = tokens[max(0, position - CONTEXT) : position]
+    after = tokens[position + 1 : position + 1 + CONTEXT]
+    words = [*before, f"[{tokens[position]}]", *after]
+    if position > CONTEXT:
+        words.insert(0, "…")
+    if position + 1 + CONTEXT < len(tokens):
+        words.append("…")
+    return " ".join(words)
+
+
+class Sample:
+    """A fixed number of items of a stream, each with the same chance (reservoir sampling)."""
+
+    def __init__(self, most: int, seed: object) -> None:
+        self.items: list[WordUse] = []
+        self.seen = 0
+        self._most = most
+        self._random = random.Random(str(seed))
+
+    def offer(self, use: WordUse) -> None:
+        """Take the item, perhaps."""
+        self.seen += 1
+        if len(self.items) < self._most:
+            self.items.append(use)
+            return
+        index = self._random.randrange(self.seen)
+        if index < self._most:
+            self.items[index] = use
+
+
+def read_sentences(
+    corpus: Corpus, vectors: LayerVectors, field: str = "text"
+) -> Iterator[list[str]]:
+    """Tokens of every sentence of a corpus, in order; a blank line has none.
+
+    Raises:
+        DataError: There is no word in it.
+    """
+    name = "the corpus"
+    texts: Iterable[Sentence]
+    if isinstance(corpus, str | os.PathLike):
+        name, texts = os.fspath(corpus), read_texts(corpus, field=field)
+    else:
+        texts = corpus
+    empty = True
+    for text in texts:
+        tokens = tokens_of(text, vectors)
+        empty = empty and not tokens
+        yield tokens
+    if empty:
+        raise DataError(f"{name}: no words in it")
+
+
+def find_uses(
+    sentences: Iterable[Sequence[str]],
+    words: Sequence[str],
+    *,
+    most: int,
+    seed: int = 0,
+    ignore_case: bool = False,
+    where: str = "the corpus",
+) -> dict[str, list[WordUse]]:
+    """Uses of words, at most `most` of each, drawn with equal chances and in the corpus's order.
+
+    Raises:
+        DataError: A word does not occur at all.
+        ConfigError: `most` is below 2.
+    """
+    if most < 2:
+        raise ConfigError(f"most_uses={most}: give 2 or more")
+    wanted = {word.lower() if ignore_case else word: word for word in words}
+    samples = {word: Sample(most, (seed, word)) for word in words}
+    for number, tokens in enumerate(sentences):
+        for position, token in enumerate(tokens):
+            word = wanted.get(token.lower() if ignore_case else token)
+            if word is not None:
+                samples[word].offer(WordUse(number, position, tuple(tokens)))
+    missing = [word for word, sample in samples.items() if not sample.items]
+    if missing:
+        names = ", ".join(map(repr, missing[:5])) + (" and more" if len(missing) > 5 else "")
+        hint = "" if ignore_case else "; words are compared as they are written, with their case"
+        raise DataError(f"{where}: does not contain {names}{hint}")
+    return {word: sorted(sample.items) for word, sample in samples.items()}
+
+
+def use_vectors(
+    vectors: LayerVectors, uses: dict[str, list[WordUse]], layer: int | None = None
+) -> dict[str, Vectors]:
+    """Vectors of every word's uses; a sentence is encoded once, whatever it is needed for.
+
+    Returns:
+        (layers, uses, D) for each word, or (uses, D) of one layer.
+    """
+    wanted: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+    texts: dict[int, tuple[str, ...]] = {}
+    arrays: dict[str, Vectors] = {}
+    kept = slice(None) if layer is None else slice(layer, layer + 1)
+    layers = vectors.layers if layer is None else 1
+    for word, found in uses.items():
+        arrays[word] = np.zeros((layers, len(found), vectors.dim), np.float32)
+        for row, use in enumerate(found):
+            wanted[use.sentence].append((word, row, use.position))
+            texts[use.sentence] = use.tokens
+    items = ((texts[number], wanted[number]) for number in sorted(wanted))
+    for _, targets, array in with_layers(vectors, items):
+        for word, row, position in targets:
+            arrays[word][:, row] = array[kept, position]
+    return arrays if layer is None else {word: array[0] for word, array in arrays.items()}
+
+
+def read_scores(path: str | os.PathLike[str]) -> dict[str, float]:
+    """Read a word and a number from each line of a file.
+
+    Raises:
+        DataError: A line is something else.
+    """
+    scores = {}
+    for number, line in numbered_lines(path):
+        fields = line.split()
+        if not fields:
+            continue
+        try:
+            word, score = fields
+            scores[word] = float(score)
+        except ValueError:
+            raise DataError(f"{path}, line {number}: a word and a number are needed") from None
+    return scores
