@@ -4,7 +4,7 @@
 
     report = elmokit.probes.pos("my-model", "train.conllu", "test.conllu")
     report.layers[1].accuracy
-    print(report.table())
+    report.table()
     report.plot("pos.png")
 
 data opens models, reads corpora and finds the uses of words. Then a module per probe: pos trains a
