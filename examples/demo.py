@@ -1,9 +1,9 @@
 """One word, several senses: what the layers of the embedded models make of it.
 
 Run: make demo, or python examples/demo.py [MODEL]
-MODEL is anything that elmokit.load reads, and is asked about English; when it is left out, all
-embedded models that know a language are shown. A picture and the vectors go to demo-output/ in
-the current folder.
+MODEL is anything that elmokit.load reads, and is shown English sentences; by default all embedded
+models with a language are shown. A plot and the vectors are written to demo-output/ in the current
+folder.
 """
 
 from __future__ import annotations
@@ -114,14 +114,14 @@ class Uses(NamedTuple):
 
 
 def main() -> None:
-    """Load, compare, draw, write."""
+    """Load, compare, plot, write."""
     start = time.perf_counter()
     OUTPUT.mkdir(exist_ok=True)
     named = sys.argv[1:2]
     known = [name for name in embedded_models() if name in LANGUAGES]
     for source in named or known or [None]:
         elmo = load(source)
-        print(f"{Path(elmo.source).name}: {elmo.layers} layers, vectors of {elmo.dim} numbers\n")
+        print(f"{Path(elmo.source).name}: {elmo.layers} layers, {elmo.dim} dimensions\n")
         uses = [
             look_up(elmo, word, senses)
             for word, senses in LANGUAGES.get(str(source), ENGLISH).items()
@@ -135,14 +135,14 @@ def main() -> None:
 
 
 def load(source: str | None) -> elmokit.Elmo:
-    """Load a model, and say plainly when it is a test model."""
+    """Load a model, and warn when it is a test model."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # said below, in plain words
+        warnings.simplefilter("ignore")  # a longer message follows below
         elmo = elmokit.load(source)
     if elmo.source.startswith("test-"):
         print(
-            f"The embedded model {elmo.source!r} is a test model: its weights know no English.\n"
-            "The numbers below show the mechanics only. For real ones, name a real model:\n"
+            f"The embedded model {elmo.source!r} is a test model without useful weights.\n"
+            "The numbers below show the mechanics only. Pass a real model:\n"
             "    python examples/demo.py elmo_weights.hdf5\n"
         )
     return elmo
@@ -181,8 +181,8 @@ def show_similarities(elmo: elmokit.Elmo, words: list[Uses]) -> None:
         label = f"nearest fits, of {len(first) + len(second)}"
         print(padded(uses.word, 8) + padded(label, 20) + f"{'–':>10}", end="")
         print("".join(f"{count:>10}" for count in right[1:]))
-    print("Layer 0 sees the spelling alone, so it cannot tell the senses apart.")
-    print("'nearest fits': how often the use that is nearest to a use is one of the same sense.\n")
+    print("Layer 0 sees only the characters, so it cannot separate the senses.")
+    print("'nearest fits': number of uses whose nearest neighbour has the same sense.\n")
 
 
 def padded(text: str, width: int) -> str:
@@ -196,7 +196,7 @@ def is_wide(character: str) -> bool:
 
 
 def nearest_of_same_sense(uses: Uses) -> NDArray[np.int64]:
-    """For each layer, how many uses have one of their own sense as their nearest: (L + 1,)."""
+    """Per layer, the number of uses whose nearest neighbour has the same sense: (L + 1,)."""
     vectors = np.concatenate(list(uses.vectors.values())).swapaxes(0, 1)  # (L + 1, uses, D)
     senses = np.repeat(np.arange(len(uses.senses)), [len(v) for v in uses.vectors.values()])
     alike = similarity(vectors[:, :, None], vectors[:, None])  # (L + 1, uses, uses)
@@ -221,10 +221,7 @@ def all_sentences(words: list[Uses]) -> list[list[str]]:
 
 
 def draw_map(words: list[Uses], path: Path) -> None:
-    """The uses of each word on a plane, as a picture that any browser shows.
-
-    The plane is the one in which the vectors of the top layer differ most.
-    """
+    """A PCA of each word's uses in the top layer, as SVG."""
     side, margin, line, colours = 340, 30, 19, ("#1b6ca8", "#d1495b")
     parts = []
     for number, uses in enumerate(words):
@@ -236,9 +233,9 @@ def draw_map(words: list[Uses], path: Path) -> None:
         top = np.concatenate([v[:, -1] for v in uses.vectors.values()])  # (uses, D)
         top = top - top.mean(axis=0)
         plane = top @ np.linalg.svd(top, full_matrices=False)[2][:2].T  # (uses, 2)
-        places = plane / max(float(np.abs(plane).max()), 1e-9)
+        points = plane / max(float(np.abs(plane).max()), 1e-9)
         sentences = [(s, text) for s, texts in enumerate(uses.senses.values()) for text in texts]
-        for n, ((sense, text), (x, y)) in enumerate(zip(sentences, places, strict=True), start=1):
+        for n, ((sense, text), (x, y)) in enumerate(zip(sentences, points, strict=True), start=1):
             across = left + side / 2 * (1 + 0.88 * x)
             down = 40 + side / 2 * (1 - 0.88 * y)
             colour = colours[sense]
@@ -258,7 +255,7 @@ def draw_map(words: list[Uses], path: Path) -> None:
         + "\n</svg>\n",
         encoding="utf-8",
     )
-    print(f"a map of the uses is drawn in {path}")
+    print(f"a plot of the uses: {path}")
 
 
 def write_vectors(elmo: elmokit.Elmo, words: list[Uses], path: Path) -> None:
@@ -268,7 +265,7 @@ def write_vectors(elmo: elmokit.Elmo, words: list[Uses], path: Path) -> None:
     with open_writer(path, layers="all", model=elmo.source) as writer:
         for number, (tokens, array) in enumerate(zip(sentences, arrays, strict=True)):
             writer.write(number, " ".join(tokens), tokens, array)
-    print(f"{len(sentences)} sentences are written to {path}\n")
+    print(f"vectors of {len(sentences)} sentences: {path}\n")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Raw text to a working model on a CPU, judged against a model that only counts words.
+"""Pretrain a model on a CPU and compare its perplexity with a unigram model.
 
 Run: python examples/pretrain_cpu.py TEXT... [-o FOLDER] [--set NAME=VALUE]
 
-Trains the preset ``tiny`` on about five megabytes of text, which takes two cores some ten minutes,
-and measures its perplexity on documents that were held out. Beside it stands the perplexity of a
-unigram model: how often each word occurs in the training text, plus one, whatever stands around it.
-Both predict the same words (and sentence ends) out of the same vocabulary, unknown words as <UNK>.
-The script fails unless reading the context at least halves the perplexity.
+Trains the preset ``tiny`` on about five megabytes of text, some ten minutes on two cores, and
+measures its perplexity on held-out documents. The baseline is a unigram model with add-one
+smoothing. Both predict the same words (and sentence ends) with the same vocabulary,
+out-of-vocabulary words as <UNK>. The script fails unless the model at least halves the baseline's
+perplexity.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from elmokit.lm import perplexity
 from elmokit.training import settings_for
 
 HELD_OUT = 0.03
-"""Share of the documents; of so little text the usual hundredth would be too few."""
+"""Share of the documents; the usual hundredth would be too few for so little text."""
 NEEDED = 0.5
-"""The model's perplexity must be below this share of the baseline's."""
+"""Maximum ratio of the model's perplexity to the baseline's."""
 END, UNKNOWN = 1, 2
 """Rows of the word table."""
 
@@ -76,7 +76,7 @@ def unigram_perplexity(corpus: TokenCorpus, size: int) -> float:
 
     Args:
         corpus: The prepared text.
-        size: Words of the vocabulary: the first so many of the word table.
+        size: Vocabulary size: the first rows of the word table.
     """
     train, heldout = corpus.split("train"), corpus.split("heldout")
     counts = np.array(corpus.counts[:size], dtype=np.int64)

@@ -44,7 +44,7 @@ def box(axes: Axes, x: float, y: float, text: str, fill: str, width: float = 1.5
 def arrow(
     axes: Axes, start: tuple[float, float], end: tuple[float, float], **style: object
 ) -> None:
-    """An arrow from one place to another."""
+    """An arrow from one point to another."""
     arrows = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=end, xytext=start, arrowprops={**arrows, **style})
 
@@ -52,9 +52,9 @@ def arrow(
 def data_way() -> plt.Figure:
     """Characters, character CNN, LSTM layers, mix: from the bottom to the right."""
     figure, axes = plt.subplots(figsize=(10.4, 5.2))
-    places = [LEFT + STEP * i for i in range(len(TOKENS))]
-    last = places[-1]
-    for x, token in zip(places, TOKENS, strict=True):
+    columns = [LEFT + STEP * i for i in range(len(TOKENS))]
+    last = columns[-1]
+    for x, token in zip(columns, TOKENS, strict=True):
         axes.text(x, -0.25, token, ha="center", va="center", fontsize=12, weight="bold")
         axes.text(
             x, 0.2, " ".join(token), ha="center", va="center", fontsize=10, family="monospace"
@@ -65,7 +65,7 @@ def data_way() -> plt.Figure:
         for (low, *_), (high, *_) in pairwise(LAYERS):
             arrow(axes, (x, low + 0.33), (x, high - 0.33))
     for height, name, note, fill in LAYERS:
-        for x in places:
+        for x in columns:
             box(axes, x, height, "", fill)
             halves = ("token", "token") if name == "layer 0" else ("left", "right")
             for side, half in zip((-0.37, 0.37), halves, strict=True):
@@ -75,7 +75,7 @@ def data_way() -> plt.Figure:
         axes.text(0.05, height - 0.2, note, fontsize=9, va="center", color=SOFT)
         if name == "layer 0":
             continue
-        for left, right in pairwise(places):
+        for left, right in pairwise(columns):
             arrow(axes, (left + 0.77, height + 0.13), (right - 0.77, height + 0.13))
             arrow(axes, (right - 0.77, height - 0.13), (left + 0.77, height - 0.13), linestyle="--")
     axes.text(0.05, -0.25, "tokens", fontsize=11, va="center", weight="bold")
@@ -108,7 +108,7 @@ def data_way() -> plt.Figure:
         va="center",
         fontsize=12,
     )
-    solid, dashed = (places[0] + 0.2, 6.65), (places[2] + 0.2, 6.65)
+    solid, dashed = (columns[0] + 0.2, 6.65), (columns[2] + 0.2, 6.65)
     for (x, y), line, text in (
         (solid, "-", "forward LSTM reads from the left"),
         (dashed, "--", "backward LSTM reads from the right"),
