@@ -53,6 +53,10 @@ class Highway(Linear):
         transformed, gate = self.linear(x).chunk(2, dim=1)  # 2 x (N, F)
         return torch.lerp(x, torch.relu(transformed), torch.sigmoid(gate))  # (N, F)
 
+    def gate(self, x: Tensor) -> Tensor:
+        """The transform gate g alone, (N, F)."""
+        return torch.sigmoid(self.linear(x).chunk(2, dim=1)[1])
+
 
 class Filter(nn.Module):
     """All filters of one width."""
@@ -91,7 +95,7 @@ class CharacterCnn(nn.Module):
             Filter(width, count, config.dim) for width, count in config.filters
         )
         self.highways = nn.ModuleList(Highway(config.width) for _ in range(config.highways))
-        self._activation = torch.relu if config.activation == "relu" else torch.tanh
+        self.activation = torch.relu if config.activation == "relu" else torch.tanh
 
     def forward(self, ids: Tensor) -> Tensor:
         """Read the spelling of each word."""
@@ -102,7 +106,7 @@ class CharacterCnn(nn.Module):
             x = torch.cat([self._maxima(some) for some in ids.split(plan.filter_words)])  # (N, F)
         else:
             x = self._maxima(ids)  # (N, F)
-        x = self._activation(x)
+        x = self.activation(x)
         for highway in self.highways:
             x = highway(x)
         return x

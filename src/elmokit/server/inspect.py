@@ -78,8 +78,7 @@ def _char_cnn(elmo: Elmo, word: str, k: int) -> dict[str, Any]:
     ids = alphabet.ids([word])  # (1, C)
     names = _names(alphabet, word, ids[0].tolist())
     responses, starts, widths = _filters(cnn, torch.as_tensor(ids).to(elmo.device))
-    tanh = elmo.config.characters is not None and elmo.config.characters.activation == "tanh"
-    x = torch.tanh(responses) if tanh else torch.relu(responses)  # (F,)
+    x = cnn.activation(responses)  # (F,)
     strongest = x.topk(min(k, len(x)))
     filters = [
         {
@@ -94,7 +93,7 @@ def _char_cnn(elmo: Elmo, word: str, k: int) -> dict[str, Any]:
     highways = []
     for highway in cnn.highways:
         assert isinstance(highway, Highway)
-        _, gate = highway.linear(x[None]).sigmoid().chunk(2, dim=1)  # (1, F)
+        gate = highway.gate(x[None])  # (1, F)
         x = highway(x[None])[0]  # (F,)
         highways.append(
             {
