@@ -374,6 +374,25 @@ def test_rooms_are_listed_in_the_order_of_the_imports():
         assert tuple(name for name in folders if name != "models") == STAGES, page
 
 
+def fixtures_of(path: Path) -> set[str]:
+    functions = (node for node in parsed(path).body if isinstance(node, ast.FunctionDef))
+    return {
+        node.name
+        for node in functions
+        if any("pytest.fixture" in ast.unparse(decorator) for decorator in node.decorator_list)
+    }
+
+
+def test_fixtures_that_all_tests_share_are_defined_once():
+    """One name is one thing; what is no fixture is in tests/support, not in a conftest."""
+    shared = fixtures_of(ROOT / "tests" / "conftest.py")
+    for path in (ROOT / "tests").rglob("*.py"):
+        if path != ROOT / "tests" / "conftest.py":
+            assert not shared & fixtures_of(path), path
+        imported = {n.module for n in ast.walk(parsed(path)) if isinstance(n, ast.ImportFrom)}
+        assert "conftest" not in imported, path
+
+
 # What git knows.
 
 

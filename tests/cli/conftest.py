@@ -56,7 +56,7 @@ def run_process(tmp_path: Path) -> Callable[..., Result]:
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def lines_file(tmp_path: Path) -> Path:
     path = tmp_path / "corpus.txt"
     path.write_text("the bank of the river .\n\nGröße 東京 the bank lent money\na\n", "utf-8")
     return path

@@ -50,17 +50,17 @@ def assert_same(found, expected, **tolerance):
 
 
 @pytest.mark.parametrize("ending", READERS)
-def test_encode_process_writes_every_format(run_process, tmp_path, corpus, model, elmo, ending):
+def test_encode_process_writes_every_format(run_process, tmp_path, lines_file, model, elmo, ending):
     out = tmp_path / f"vectors.{ending}"
-    result = run_process("encode", corpus, "-o", out, "--model", model, "--layers", "all")
+    result = run_process("encode", lines_file, "-o", out, "--model", model, "--layers", "all")
     assert result.code == 0, result.err
     assert result.out == ""
     assert result.err.startswith("4 sentences, 13 tokens in ")
     assert_same(READERS[ending](out), elmo.encode(LINES, layers="all"))
 
 
-def test_encode_process_reads_standard_input(run_process, tmp_path, corpus, model, elmo):
-    text = corpus.read_bytes()
+def test_encode_process_reads_standard_input(run_process, tmp_path, lines_file, model, elmo):
+    text = lines_file.read_bytes()
     arguments = ("-o", "out.npy", "--model", model, "--pool", "max")
     assert run_process("encode", "-", *arguments, stdin=text).code == 0
     assert_same(np.load(tmp_path / "out.npy"), elmo.encode(LINES, pool="max"))
@@ -70,21 +70,21 @@ def test_encode_process_reads_standard_input(run_process, tmp_path, corpus, mode
     ("text", "layers"),
     [("mean", "mean"), ("top", "top"), ("0", 0), ("2", 2), ("0.2,0.3,0.5", [0.2, 0.3, 0.5])],
 )
-def test_encode_layers(run, tmp_path, corpus, model, elmo, text, layers):
+def test_encode_layers(run, tmp_path, lines_file, model, elmo, text, layers):
     out = tmp_path / "out.h5"
-    assert run("encode", corpus, "-o", out, "--model", model, "--layers", text).code == 0
+    assert run("encode", lines_file, "-o", out, "--model", model, "--layers", text).code == 0
     assert_same(read_h5(out), elmo.encode(LINES, layers=layers))
 
 
-def test_encode_stored_mix(run, tmp_path, corpus):
+def test_encode_stored_mix(run, tmp_path, lines_file):
     source, out = GOLDEN / "allennlp-finetuned" / "model.tar.gz", tmp_path / "out.h5"
-    assert run("encode", corpus, "-o", out, "--model", source, "--layers", "mix").code == 0
+    assert run("encode", lines_file, "-o", out, "--model", source, "--layers", "mix").code == 0
     assert_same(read_h5(out), elmokit.load(source).encode(LINES, layers="mix"))
 
 
-def test_encode_half_precision(run, tmp_path, corpus, model, elmo):
+def test_encode_half_precision(run, tmp_path, lines_file, model, elmo):
     out = tmp_path / "out.npz"
-    assert run("encode", corpus, "-o", out, "--model", model, "--dtype", "float16").code == 0
+    assert run("encode", lines_file, "-o", out, "--model", model, "--dtype", "float16").code == 0
     found = READERS["npz"](out)
     assert {array.dtype for array in found} == {np.dtype("float16")}
     expected = [array.astype(np.float16) for array in elmo.encode(LINES)]
@@ -92,10 +92,10 @@ def test_encode_half_precision(run, tmp_path, corpus, model, elmo):
         np.testing.assert_allclose(one, other, atol=1e-3)
 
 
-def test_encode_batch_size_changes_nothing(run, tmp_path, corpus, model, elmo):
+def test_encode_batch_size_changes_nothing(run, tmp_path, lines_file, model, elmo):
     out = tmp_path / "out.h5"
     arguments = ("--model", model, "--batch-tokens", 1)
-    assert run("encode", corpus, "-o", out, *arguments).code == 0
+    assert run("encode", lines_file, "-o", out, *arguments).code == 0
     assert_same(read_h5(out), elmo.encode(LINES))
 
 
@@ -142,10 +142,10 @@ def test_encode_splits_sentences(run, tmp_path, model):
     assert table["index"] == [0, 1, 2]
 
 
-def test_encode_carry_equals_calls_of_so_many_rows(run, tmp_path, corpus, model):
+def test_encode_carry_equals_calls_of_so_many_rows(run, tmp_path, lines_file, model):
     out = tmp_path / "out.h5"
     arguments = ("--model", model, "--state", "carry", "--carry-rows", 2)
-    assert run("encode", corpus, "-o", out, *arguments).code == 0
+    assert run("encode", lines_file, "-o", out, *arguments).code == 0
     elmo = elmokit.load(model)
     expected = elmo.encode(LINES[:2], state="carry") + elmo.encode(LINES[2:], state="carry")
     assert_same(read_h5(out), expected)
@@ -202,20 +202,20 @@ def test_encode_failure_in_the_middle_leaves_nothing(run, tmp_path, model, endin
     ],
 )
 def test_encode_bad_options_leave_nothing(
-    run, monkeypatch, tmp_path, corpus, model, options, expected
+    run, monkeypatch, tmp_path, lines_file, model, options, expected
 ):
     monkeypatch.chdir(tmp_path)
     result = run("encode", "corpus.txt", "--model", model, *options)
     assert result.code == 1
     assert len(result.err.splitlines()) == 1
     assert expected in result.err
-    assert list(tmp_path.iterdir()) == [corpus]
+    assert list(tmp_path.iterdir()) == [lines_file]
 
 
-def test_encode_does_not_replace_a_pipe(run, tmp_path, corpus, model):
+def test_encode_does_not_replace_a_pipe(run, tmp_path, lines_file, model):
     pipe = tmp_path / "pipe.h5"
     os.mkfifo(pipe)
-    result = run("encode", corpus, "--model", model, "-o", pipe)
+    result = run("encode", lines_file, "--model", model, "-o", pipe)
     assert result.code == 1
     assert "a device or a pipe" in result.err
     assert pipe.is_fifo()

@@ -17,6 +17,7 @@ import h5py
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pages import ROOT, commands
 
 import elmokit
 from elmokit.checkpoints import sources
@@ -57,11 +58,9 @@ MODULES = (
     bench,
 )
 VERBS = [module.__name__.rpartition(".")[2] for module in MODULES]
-DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+DOCS = ROOT / "docs" / "cli.md"
 IN_HELP = {example: "" for module in MODULES for example in module.EXAMPLES}
-IN_DOCS = dict(
-    re.findall(r"^\$ (.*)\n((?:[^$`].*\n)*)", DOCS.read_text("utf-8"), flags=re.MULTILINE)
-)
+IN_DOCS = {command.line: command.output for command in commands("docs/cli.md")}
 """Commands, and the output that the page shows for them, if any."""
 NOT_RUN = {
     "torchrun": "starts processes; see tests/training/test_distributed.py",
@@ -221,7 +220,7 @@ def write_documents(path: Path) -> None:
 
 
 @pytest.fixture
-def example_folder(tmp_path, monkeypatch, corpus, few_steps, example):
+def example_folder(tmp_path, monkeypatch, lines_file, few_steps, example):
     """A folder with the files that the examples name, and an embedded model."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(GOLDEN / "allennlp" / "lm_weights.hdf5", "elmo_weights.hdf5")
@@ -233,7 +232,7 @@ def example_folder(tmp_path, monkeypatch, corpus, few_steps, example):
         folder.mkdir(exist_ok=True)
         shutil.copy(file, folder / name)
     for name in ("corpus.txt.gz", "tokenised.gz"):
-        Path(name).write_bytes(gzip.compress(corpus.read_bytes()))
+        Path(name).write_bytes(gzip.compress(lines_file.read_bytes()))
     pq.write_table(pa.table({"body": ["a row", "another"]}), "rows.parquet")
     elmo = elmokit.load(LANGUAGE_MODEL)
     if not example.startswith("elmokit convert"):  # which writes it
@@ -244,7 +243,7 @@ def example_folder(tmp_path, monkeypatch, corpus, few_steps, example):
         for name in ("weight", "bias"):
             tensor = elmo.checkpoint().weights[f"softmax.{name}"]
             file[f"softmax/{name[0].replace('w', 'W')}"] = tensor.numpy()
-    shutil.copy(corpus, "heldout.txt")
+    shutil.copy(lines_file, "heldout.txt")
     hypotheses = [{"text": "the cat sat .", "score": -4.1}, {"text": "the cat", "score": -3.9}]
     Path("nbest.jsonl").write_text(json.dumps({"id": "u1", "hypotheses": hypotheses}), "utf-8")
     write_documents(Path("news.txt"))

@@ -34,8 +34,8 @@ def test_similar_whole_sentences(run, model):
     assert report["uses"][0]["position"] is None
 
 
-def test_similar_finds_uses_in_a_file(run, corpus, model):
-    arguments = ("similar", "the bank of the river .", "--word", "bank", "--in", corpus)
+def test_similar_finds_uses_in_a_file(run, lines_file, model):
+    arguments = ("similar", "the bank of the river .", "--word", "bank", "--in", lines_file)
     result = run(*arguments, "--model", model)
     assert result.code == 0
     assert result.out.splitlines()[1:] == [
@@ -54,14 +54,14 @@ def test_similar_shows_a_long_sentence_in_part(run, tmp_path, model):
     assert result.out.splitlines()[1].endswith("  … " + "x " * 10 + "[bank]" + " y" * 10 + " …")
 
 
-def test_similar_other_word_in_a_file(run, corpus, model):
-    arguments = ("--word", "bank", "--word2", "money", "--in", corpus, "--layers", "top")
+def test_similar_other_word_in_a_file(run, lines_file, model):
+    arguments = ("--word", "bank", "--word2", "money", "--in", lines_file, "--layers", "top")
     result = run("similar", BANKS[0], *arguments, "--model", model)
     assert "lent [money]" in result.out
 
 
-def test_similar_word_that_the_file_lacks(run, corpus, model):
-    result = run("similar", "a Bank", "--word", "Bank", "--in", corpus, "--model", model)
+def test_similar_word_that_the_file_lacks(run, lines_file, model):
+    result = run("similar", "a Bank", "--word", "Bank", "--in", lines_file, "--model", model)
     assert (result.code, result.out) == (0, "")
     assert "no token 'Bank'" in result.err
 

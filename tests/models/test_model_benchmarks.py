@@ -121,7 +121,7 @@ def test_first_keeps_whole_sentences():
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
+def article_corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduce")
     (folder / "text.txt").write_text("\n".join(running_text("en")), encoding="utf-8")
     settings = CorpusConfig(documents="line", heldout=0.05)
@@ -129,12 +129,12 @@ def corpus(tmp_path_factory):
     return TokenCorpus(folder / "corpus")
 
 
-def test_the_same_seed_gives_the_same_losses_and_another_does_not(corpus):
+def test_the_same_seed_gives_the_same_losses_and_another_does_not(article_corpus):
     config = settings_for("tiny", None, TINY_RUN)
-    one, two = (losses(config, corpus, 25, "cpu") for _ in range(2))
+    one, two = (losses(config, article_corpus, 25, "cpu") for _ in range(2))
     assert one.shape == (25, 2)
     assert first_difference(one, two) is None
-    other = losses(settings_for("tiny", None, (*TINY_RUN, "run.seed=1")), corpus, 3, "cpu")
+    other = losses(settings_for("tiny", None, (*TINY_RUN, "run.seed=1")), article_corpus, 3, "cpu")
     assert first_difference(one[:3], other) == 0
 
 
