@@ -38,10 +38,20 @@ except ImportError as error:
     raise MissingExtraError("scikit-learn", "sklearn", "elmokit.integrations.sklearn") from error
 
 
+class TextEstimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator whose input is a list of texts."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+
 class ElmoVectorizer(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
-    BaseEstimator,  # type: ignore[misc]
+    TextEstimator,
 ):
     """Texts to one vector each.
 
@@ -120,13 +130,11 @@ class ElmoVectorizer(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
         tags.requires_fit = False
         return tags
 
 
-class TaskEstimator(BaseEstimator):  # type: ignore[misc]
+class TaskEstimator(TextEstimator):
     """What classifier and tagger share: a predictor, trained with a part of the data held out.
 
     Args:
@@ -205,12 +213,6 @@ class TaskEstimator(BaseEstimator):  # type: ignore[misc]
         if "predictor_" in state:
             with extracted_folder(state["predictor_"]) as folder:
                 self.predictor_ = Predictor.load(folder)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
-        return tags
 
 
 class ElmoClassifier(ClassifierMixin, TaskEstimator):  # type: ignore[misc]

@@ -33,7 +33,7 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.integrations.hf.tokenization import ElmoTokenizer
 from elmokit.model.bilm import BiLM
 from elmokit.model.init import initialise
-from elmokit.model.packing import Packing
+from elmokit.model.packing import Packing, inside
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.inputs import WordInputs
 from elmokit.text.vocab import Vocabulary
@@ -157,21 +157,18 @@ class ElmoModel(ElmoPreTrainedModel):
             self.bilm.forget_prepared()
         lengths = mask.sum(dim=1).tolist()
         tokens, indices = self._tokens(mask, characters, words)
-        starts = np.cumsum([0, *lengths[:-1]]) + 2  # rows 0 and 1 are the sentence markers
-        order = [
-            row
-            for start, length in zip(starts.tolist(), lengths, strict=True)
-            for row in (0, *range(start, start + length), 1)
-        ]
-        at = indices[torch.tensor(order, device=mask.device)]
         with_markers = [length + 2 for length in lengths]
+        inner = inside(with_markers, mask.device)
+        # Rows 0 and 1 of `indices` are the sentence markers, the others are the words in order.
+        order = torch.ones(sum(with_markers), dtype=torch.long, device=mask.device)
+        order[np.cumsum([0, *with_markers[:-1]])] = 0
+        order[inner] = torch.arange(2, 2 + len(inner), device=mask.device)
         packing = Packing(with_markers, mask.device, rows=self.bilm.plan().rows)
         states = self.bilm.zero_states(len(lengths))
-        inner = torch.tensor([row > 1 for row in order], device=mask.device)
         real = mask.reshape(-1).nonzero().squeeze(1)  # (N,)
         found = []
-        for layer in self.bilm(tokens.index_select(0, at), packing, states):
-            flat = layer.vectors[inner]  # (N, D)
+        for layer in self.bilm(tokens.index_select(0, indices[order]), packing, states):
+            flat = layer.vectors.index_select(0, inner)  # (N, D)
             padded = flat.new_zeros(mask.numel(), flat.shape[1]).index_copy(0, real, flat)
             found.append(padded.view(*mask.shape, flat.shape[1]))
         return found

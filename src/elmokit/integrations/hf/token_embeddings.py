@@ -111,25 +111,13 @@ class ElmoTokenEmbeddings(InputModule):  # type: ignore[misc]
 
     @classmethod
     def load(
-        cls,
-        model_name_or_path: str,
-        subfolder: str = "",
-        token: bool | str | None = None,
-        cache_folder: str | None = None,
-        revision: str | None = None,
-        local_files_only: bool = False,
-        **_: Any,
+        cls, model_name_or_path: str, subfolder: str = "", **options: Any
     ) -> ElmoTokenEmbeddings:
         """Read what `save` wrote."""
-        location = {
-            "subfolder": subfolder,
-            "token": token,
-            "cache_folder": cache_folder,
-            "revision": revision,
-            "local_files_only": local_files_only,
-        }
-        settings = cls.load_config(model_name_or_path, **location)
-        folder = cls.load_dir_path(model_name_or_path, **location)
+        names = ("token", "cache_folder", "revision", "local_files_only")
+        location = {name: options[name] for name in names if name in options}
+        settings = cls.load_config(model_name_or_path, subfolder, **location)
+        folder = cls.load_dir_path(model_name_or_path, subfolder, **location)
         model = ElmoModel.from_pretrained(folder)
         return cls(model, ElmoTokenizer.from_pretrained(folder), **settings)
 

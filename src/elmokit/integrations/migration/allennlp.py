@@ -26,7 +26,7 @@ from elmokit.encode.loading import load
 from elmokit.engines import LstmState, no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import atomic_file, create_hdf5
-from elmokit.model.packing import Packing
+from elmokit.model.packing import Packing, inside
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.inputs import ByteAlphabet, WordInputs
 
@@ -127,12 +127,13 @@ class Elmo(nn.Module):
             self._carried.store([_detached(output.state) for output in outputs[1:]])
             layers = [output.vectors for output in outputs]  # each (N, D)
         markers = 2 if self.keep_sentence_boundaries else 0
+        inner = None if markers else inside([size + 2 for size in sizes], ids.device)
         lengths = torch.tensor(sizes, device=ids.device) + markers
         mask = torch.arange(ids.shape[1] + markers, device=ids.device) < lengths[:, None]  # (B, T)
-        kept = self._kept(sizes, ids.device)
         representations = []
         for mix in self.scalar_mixes:
-            flat = self.dropout(mix(layers).index_select(0, kept))  # (N, D)
+            mixed = mix(layers)  # (N, D)
+            flat = self.dropout(mixed if inner is None else mixed.index_select(0, inner))
             padded = flat.new_zeros(*mask.shape, flat.shape[1])  # (B, T, D)
             padded[mask] = flat
             representations.append(padded.reshape(*inputs.shape[:-2], *padded.shape[1:]))
@@ -152,12 +153,6 @@ class Elmo(nn.Module):
             for part in (begin, sentence[:size], end)
         ]
         return torch.cat(parts)
-
-    def _kept(self, sizes: list[int], device: torch.device) -> Tensor:
-        """Indices of the flat batch that are returned: words, and markers if they are wanted."""
-        marker = self.keep_sentence_boundaries
-        flags = [flag for size in sizes for flag in (marker, *[True] * size, marker)]
-        return torch.tensor(flags, dtype=torch.bool, device=device).nonzero().flatten()
 
     def _apply(self, fn: Any, recurse: bool = True) -> Elmo:
         """Carried states cannot follow to another device."""

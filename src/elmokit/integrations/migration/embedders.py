@@ -103,13 +103,8 @@ class ElmoModel:
         Returns:
             (B, T, D), or (B, L + 1, T, D) with all layers; zeros after a sentence's end.
         """
-        results = list(self._encode(texts, warmup, layers))
-        longest = max((part.shape[-2] for part in results), default=0)
         kept = (self.n_layers,) if layers == "all" else ()
-        vectors = np.zeros((len(results), *kept, longest, self.vector_size), np.float32)
-        for row, part in zip(vectors, results, strict=True):
-            row[..., : part.shape[-2], :] = part
-        return vectors
+        return _pad(list(self._encode(texts, warmup, layers)), *kept, self.vector_size)
 
     def get_elmo_vector_average(
         self, texts: Texts, warmup: bool = True, layers: Layers = "average"
@@ -253,11 +248,11 @@ class Module:
     def _outputs(self, batch: list[list[str]]) -> Outputs:
         layers = self.elmo.encode(batch, layers="all")
         mixed = self.elmo.encode(batch, layers="mix" if self.elmo.mixes else "mean")
-        padded = _pad([part.transpose(1, 0, 2) for part in layers])  # (B, T, L + 1, D)
-        outputs: Outputs = {"word_emb": padded[:, :, 0, : self.elmo.config.lstm.width]}
+        padded = _pad(layers, self.elmo.layers, self.elmo.dim)  # (B, L + 1, T, D)
+        outputs: Outputs = {"word_emb": padded[:, 0, :, : self.elmo.config.lstm.width]}
         for number in range(1, self.elmo.layers):
-            outputs[f"lstm_outputs{number}"] = padded[:, :, number]
-        outputs["elmo"] = _pad(mixed)
+            outputs[f"lstm_outputs{number}"] = padded[:, number]
+        outputs["elmo"] = _pad(mixed, self.elmo.dim)
         outputs["default"] = np.stack(
             [part.mean(axis=0) if len(part) else np.zeros(self.elmo.dim, "f4") for part in mixed]
         )
@@ -269,9 +264,11 @@ def load(source: str | Path) -> Module:
     return Module(source)
 
 
-def _pad(parts: Sequence[Vectors]) -> Vectors:
-    """Sentences of unequal length in one array, padded with zeros."""
-    padded = np.zeros((len(parts), max(map(len, parts), default=0), *parts[0].shape[1:]), "f4")
+def _pad(parts: Sequence[Vectors], *shape: int) -> Vectors:
+    """Sentences (T, D) or (L + 1, T, D) in one array, padded with zeros; `shape` is without T."""
+    *first, width = shape
+    longest = max((part.shape[-2] for part in parts), default=0)
+    padded = np.zeros((len(parts), *first, longest, width), np.float32)
     for row, part in zip(padded, parts, strict=True):
-        row[: len(part)] = part
+        row[..., : part.shape[-2], :] = part
     return padded
