@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.probes.sense_files import SenseSentence, SenseUse
-from elmokit.probes.wordnet import SenseIndex, lemma_of
+from elmokit.probes.wsd_data import SenseIndex, SenseSentence, SenseUse, lemma_of
 
 RIVER, MONEY, SEAT = "bank%1:17:01::", "bank%1:14:00::", "bank%1:06:00::"
 LEFT, RIGHT = "turn%2:38:00::", "turn%2:30:00::"
