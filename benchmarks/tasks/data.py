@@ -40,7 +40,7 @@ class BenchmarkSet:
         task: The task of `elmokit.tasks` that reads it.
         language: ``en`` or ``zh``: which model and which static vectors fit.
         paths: Where train, dev and test are.
-        reading: Further arguments of `elmokit.tasks.readers.read_examples`.
+        reading: Further arguments of `elmokit.tasks.read_examples`.
         shippable: Whether its licence lets pieces of it be copied into a repository.
     """
 
@@ -347,7 +347,7 @@ RECIPES = {
 
 
 def main() -> None:
-    from elmokit.tasks.readers import read_examples
+    from elmokit.tasks.files import read_examples
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RECIPES))

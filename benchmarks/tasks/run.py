@@ -40,7 +40,7 @@ from elmokit.config import to_dict
 from elmokit.encode.speed import machine
 from elmokit.files import atomic_file
 from elmokit.tasks import fit, read_examples
-from elmokit.tasks.fitting import task_settings
+from elmokit.tasks.fit import task_settings
 from elmokit.tasks.inputs.references import as_layers
 from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 

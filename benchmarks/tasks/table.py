@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elmokit.tasks.comparison import Comparison, Variant
+from elmokit.tasks.compare import Comparison, Variant
 
 COLUMNS = {"none": "base", "static": "+ static", "elmo": "+ ELMo", "both": "+ both"}
 """Kinds of inputs, and what the table calls them."""

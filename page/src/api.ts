@@ -20,6 +20,15 @@ export interface PredictorFacts {
   readonly name: string;
   readonly task: string;
   readonly layers: Record<string, Mix>;
+  readonly form: readonly FormField[];
+}
+
+/** A field of the form for a predictor's items, as its task declares it. */
+export interface FormField {
+  readonly name: string;
+  /** lines: one item per line; text: a long text; line: a short one; mention: words of the text. */
+  readonly kind: "lines" | "text" | "line" | "mention";
+  readonly label: string;
 }
 
 export interface Offer {

@@ -29,6 +29,10 @@ export function firstLanguage(kept: string | null, preferred: readonly string[])
   return (known as Language | undefined) ?? "en";
 }
 
+export function isKey(name: string): name is Key {
+  return name in en;
+}
+
 export function t(key: Key, values: Record<string, string | number> = {}): string {
   return TEXTS[current][key].replace(/\{(\w+)\}/g, (whole, name: string) =>
     name in values ? String(values[name]) : whole,

@@ -9,18 +9,14 @@ from services import barely_trained, client_of
 
 import elmokit
 from elmokit.server.registry import ModelRegistry
-from elmokit.tasks.examples import (
-    Answer,
-    CorefExample,
-    FrameExample,
-    Mention,
-    PairExample,
-    QuestionExample,
-    RelationExample,
-    SequencePair,
-    Span,
-)
-from elmokit.tasks.heads import HOMES
+from elmokit.tasks import task_names
+from elmokit.tasks.coref import CorefExample, Mention
+from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks.examples import Span
+from elmokit.tasks.pair import PairExample
+from elmokit.tasks.qa import Answer, QuestionExample
+from elmokit.tasks.relation import RelationExample
+from elmokit.tasks.seq2seq import SequencePair
 
 TEXT = "Anna met Zoe and she smiled"
 TOKENS = tuple(TEXT.split())
@@ -91,7 +87,7 @@ def client(trained):
 
 
 def test_every_task_is_tried_here_or_with_the_other_routes():
-    assert set(HOMES) == {*TRAINING, "classify", "tag"}
+    assert set(task_names()) == {*TRAINING, "classify", "tag"}
 
 
 @pytest.mark.parametrize("task", TRAINING)

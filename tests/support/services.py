@@ -17,7 +17,7 @@ from elmokit.server.app import create_app
 from elmokit.server.registry import ModelRegistry
 from elmokit.server.server import bind_socket, uvicorn_config
 from elmokit.server.settings import Limits
-from elmokit.tasks.fitting import fit, task_settings
+from elmokit.tasks.fit import fit, task_settings
 from elmokit.tasks.predictor import Predictor
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 import elmokit
+from elmokit.tasks import get_task
+from elmokit.tasks.classify import TextExample
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.examples import TaggedExample, TextExample
-from elmokit.tasks.heads import get_task
+from elmokit.tasks.tag import TaggedExample
 from elmokit.training.settings import changed
 
 DATA = Path(__file__).parents[1] / "tasks" / "data"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import os
 import re
@@ -18,8 +19,8 @@ from small_tasks import sentences, texts
 
 import elmokit
 from elmokit.cli import app, evaluate, main, predict, train
-from elmokit.tasks.readers import read_examples, write_examples
-from elmokit.tasks.tag_schemes import convert_tags, illegal_place
+from elmokit.tasks.files import read_examples, write_examples
+from elmokit.tasks.tag.spans import convert_tags, illegal_index
 from elmokit.training.loop import LoopConfig
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -151,7 +152,7 @@ def test_tags_without_types_are_spans(folder, capsys):
     tagger = elmokit.tasks.load("tagger")
     assert set(tagger.facts.learned["labels"]) == {"B", "I", "O"}
     for tags in tagger.predict([e.tokens for e in read_examples("tag", "dev.conll")]):
-        assert illegal_place(tags, "bio") is None
+        assert illegal_index(tags, "bio") is None
 
 
 def test_train_compares(folder, capsys):
@@ -271,7 +272,8 @@ def test_wrong_calls_are_one_line(folder, capsys, arguments, code, message):
 
 
 def test_examples_of_the_help_run(folder, capsys, monkeypatch):
-    monkeypatch.setattr("elmokit.tasks.fitting.loop_config", lambda *_: LoopConfig(2, 2, 2))
+    fit = importlib.import_module("elmokit.tasks.fit")
+    monkeypatch.setattr(fit, "loop_config", lambda *_: LoopConfig(2, 2, 2))
     golden = Path(__file__).parents[1] / "golden" / "bilm-hdf5" / "standard"
     shutil.copy(golden / "weights.hdf5", "elmo_weights.hdf5")
     shutil.copy(golden / "options.json", "elmo_options.json")

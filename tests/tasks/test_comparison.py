@@ -10,7 +10,8 @@ from small_tasks import settings, texts
 
 import elmokit
 from elmokit.errors import ConfigError
-from elmokit.tasks.comparison import Comparison, Variant
+from elmokit.tasks.compare import Comparison, Variant
+from elmokit.tasks.fit import TaskRun
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -46,7 +47,7 @@ def test_compare_trains_every_variant_with_every_seed(tmp_path, monkeypatch):
     assert stored == result.to_dict()
     with pytest.raises(ConfigError, match="a run is there already"):
         compare()
-    monkeypatch.setattr("elmokit.tasks.comparison.Run.__call__", None)  # nothing is trained again
+    monkeypatch.setattr(TaskRun, "train", None)  # nothing is trained again
     assert compare(resume=True).to_dict() == stored
 
 

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.tasks.crf import Crf
-from elmokit.tasks.heads.tag import constrained_crf
-from elmokit.tasks.tag_schemes import illegal_place
+from elmokit.tasks.modules import Crf
+from elmokit.tasks.tag.spans import illegal_index
+from elmokit.tasks.tag.task import constrained_crf
 
 torchcrf = pytest.importorskip("torchcrf", reason="pytorch-crf is a development extra")
 
@@ -110,7 +110,7 @@ def test_crf_knows_legal_sequences_alone(scheme, seed):
     legal = {
         path: score
         for path, score in found.items()
-        if illegal_place([labels[i] for i in path], scheme) is None
+        if illegal_index([labels[i] for i in path], scheme) is None
     }
     assert 0 < len(legal) < len(found)
     (best,) = crf.best(scores, mask)
@@ -125,7 +125,7 @@ def sum_over_legal(crf: Crf, scores: torch.Tensor, labels: list[str], scheme: st
     """The log of the sum over (T, K) scores, one legal sequence after another."""
     totals = []
     for path in itertools.product(range(len(labels)), repeat=len(scores)):
-        if illegal_place([labels[i] for i in path], scheme) is None:
+        if illegal_index([labels[i] for i in path], scheme) is None:
             own = sum(scores[place, label] for place, label in enumerate(path))
             moves = sum(crf.transitions[a, b] for a, b in itertools.pairwise(path))
             totals.append(own + moves + crf.start[path[0]] + crf.end[path[-1]])

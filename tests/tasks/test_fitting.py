@@ -17,14 +17,16 @@ from small_tasks import DATA, majority, sentences, settings, texts
 import elmokit
 from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.examples import TaggedExample, TextExample
-from elmokit.tasks.fitting import task_settings
-from elmokit.tasks.readers import read_examples
+from elmokit.tasks.classify import TextExample
+from elmokit.tasks.files import read_examples
+from elmokit.tasks.fit import epoch_batches, task_settings
 from elmokit.tasks.report import label_table
-from elmokit.tasks.tag_schemes import illegal_place
-from elmokit.tasks.work import epoch_batches
+from elmokit.tasks.tag import TaggedExample
+from elmokit.tasks.tag.spans import illegal_index
 from elmokit.training.checkpoint import latest_snapshot
 from elmokit.training.display import read_log
+
+SUPPORT = Path(__file__).parents[1] / "support"
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -75,7 +77,7 @@ def test_tag_finds_names(scheme):
     assert scores["f1"] > 0.8
     assert scores["accuracy"] > majority([tag for e in dev for tag in e.tags])
     for tags in predictor.predict([e.tokens for e in dev]):
-        assert illegal_place(tags, "bio") is None
+        assert illegal_index(tags, "bio") is None
 
 
 def test_tag_learns_names_in_tweets():
@@ -187,7 +189,7 @@ sys.path.insert(0, sys.argv[1])
 from small_tasks import sentences, settings
 import elmokit
 from elmokit.tasks import report
-from elmokit.tasks.work import TaskTrainer
+from elmokit.tasks.fit import TaskTrainer
 report.draw = lambda *_: False
 step = TaskTrainer.step
 def slow(self, number):
@@ -204,7 +206,7 @@ def test_run_goes_on_after_a_kill_with_the_same_result(tmp_path):
     script.write_text(KILLED, "utf-8")
 
     def start(folder: Path, pause: float) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(script), str(Path(__file__).parent), str(folder), str(pause)]
+        command = [sys.executable, str(script), str(SUPPORT), str(folder), str(pause)]
         return subprocess.Popen(command)
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -381,7 +383,7 @@ def test_pictures_leave_the_backend_alone(tmp_path):
     # In a process of its own: the backend is chosen once.
     script = tmp_path / "draw.py"
     script.write_text(DRAWN, "utf-8")
-    command = [sys.executable, str(script), str(Path(__file__).parent), str(tmp_path / "run")]
+    command = [sys.executable, str(script), str(SUPPORT), str(tmp_path / "run")]
     found = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert found.stdout.split() == ["svg", "False"]
     assert (tmp_path / "run" / "layers.png").read_bytes().startswith(b"\x89PNG")

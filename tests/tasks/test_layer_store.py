@@ -15,7 +15,7 @@ from small_tasks import settings, texts
 import elmokit
 from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.tasks.embedder import Embedder
+from elmokit.tasks.inputs.embedder import Embedder
 from elmokit.tasks.inputs.mixed import LayerStore
 from elmokit.tasks.inputs.source import ElmoLayers
 

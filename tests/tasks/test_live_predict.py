@@ -18,7 +18,7 @@ from typing import IO
 import pytest
 from small_tasks import settings
 
-from elmokit.tasks.arrivals import arrivals
+from elmokit.tasks.model import arrivals
 from elmokit.tasks.predictor import Facts, Predictor
 
 PATIENCE = 120  # seconds, after which a process that hangs is ended

@@ -12,18 +12,15 @@ from small_tasks import DATA, FILL, majority, settings
 
 import elmokit
 from elmokit.errors import CheckpointError, ConfigError, DataError
-from elmokit.tasks.examples import (
-    CorefExample,
-    FrameExample,
-    Mention,
-    PairExample,
-    RelationExample,
-    Span,
-)
-from elmokit.tasks.fitting import task_settings
-from elmokit.tasks.heads.relation import _between
-from elmokit.tasks.readers import read_examples
-from elmokit.tasks.tag_schemes import illegal_place
+from elmokit.tasks.coref import CorefExample, Mention
+from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks.examples import Span
+from elmokit.tasks.files import read_examples
+from elmokit.tasks.fit import task_settings
+from elmokit.tasks.pair import PairExample
+from elmokit.tasks.relation import RelationExample
+from elmokit.tasks.relation.task import _between
+from elmokit.tasks.tag.spans import illegal_index
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -156,7 +153,7 @@ def test_dialogue_finds_intents_and_slots():
     answer = predictor.predict("play some jazz music")
     assert answer.keys() == {"intent", "slots"}
     for answer in predictor.predict([example.tokens for example in gold]):
-        assert illegal_place(answer["slots"], "bio") is None
+        assert illegal_index(answer["slots"], "bio") is None
 
 
 # They come back, whatever stands beside an example.
@@ -271,9 +268,9 @@ def test_mentions_outside_the_text_are_named(tmp_path):
     predictor = fit("coref", texts, texts, "run.epochs=1", elmo=None)
     moved = replace(texts[0], a=Mention("Anna", 200))
     for call in (predictor.evaluate, predictor.predict):
-        with pytest.raises(DataError, match="'Anna' does not stand at character 200"):
+        with pytest.raises(DataError, match="'Anna' is not at character 200"):
             call([moved])
-    with pytest.raises(DataError, match="does not stand at character 200"):
+    with pytest.raises(DataError, match="is not at character 200"):
         fit("coref", [*texts, moved], texts, elmo=None)
 
 

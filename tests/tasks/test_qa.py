@@ -16,12 +16,12 @@ from small_tasks import DATA, settings
 import elmokit
 from elmokit.cli import main
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.embedder import Side
-from elmokit.tasks.examples import Answer, QuestionExample, Span
-from elmokit.tasks.heads import get_task
-from elmokit.tasks.heads.qa.spans import best_spans, joint_loss
-from elmokit.tasks.heads.qa.windows import all_windows, cut, training_windows
-from elmokit.tasks.readers import read_examples
+from elmokit.tasks import get_task
+from elmokit.tasks.examples import Span
+from elmokit.tasks.files import read_examples
+from elmokit.tasks.inputs.embedder import Side
+from elmokit.tasks.qa import Answer, QuestionExample
+from elmokit.tasks.qa.network import all_windows, best_spans, cut, joint_loss, training_windows
 from elmokit.tasks.scores import score_examples
 from elmokit.text.tokens import get_tokenizer
 
@@ -177,7 +177,7 @@ def test_qa_finds_answers_in_texts_longer_than_a_window(answerer, monkeypatch):
         return encode(self, batch, question, windows)
 
     monkeypatch.setattr(type(answerer.model.head), "_point", watch)
-    monkeypatch.setattr("elmokit.tasks.heads.qa.network._TOGETHER", 100)
+    monkeypatch.setattr("elmokit.tasks.qa.network._TOGETHER", 100)
     scores = answerer.evaluate(dev)
     assert max(sizes) <= 100 < sum(sizes)  # what is read together does not grow with the text
     assert scores["f1"] > 0.5

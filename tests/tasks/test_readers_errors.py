@@ -8,8 +8,12 @@ import re
 import pytest
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.examples import FrameExample, RelationExample, Span, TaggedExample, TextExample
-from elmokit.tasks.readers import example_lines, read_examples, write_examples
+from elmokit.tasks.classify import TextExample
+from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks.examples import Span
+from elmokit.tasks.files import example_lines, read_examples, write_examples
+from elmokit.tasks.relation import RelationExample
+from elmokit.tasks.tag import TaggedExample
 
 BAD = "\t_" * 6
 GAP_HEADER = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n"
@@ -184,7 +188,7 @@ CASES = {
         "a.jsonl",
         '{"tokens": ["a"], "frames": [{"predicate": 1, "tags": ["B-V"]}]}',
         {},
-        "line 1: 'predicate' is 1; it must be the place of a token, from 0 to 0",
+        "line 1: 'predicate' is 1; it must be the index of a token, from 0 to 0",
     ),
     "pair-second": ("pair", "a.jsonl", '{"sentence1": "a", "label": 1}', {}, "line 1: no 'second'"),
     "semeval-marks": (
@@ -199,7 +203,7 @@ CASES = {
         "a.txt",
         '1\t"<e1></e1> and <e2>b</e2>"\nOther\n',
         {},
-        "line 1: nothing stands between <e1>",
+        "line 1: there is nothing between <e1>",
     ),
     "semeval-no-label": (
         "relation",
@@ -230,10 +234,9 @@ CASES = {
         "a.json",
         squad("Tim", 0),
         {},
-        "qas[0] (id 'q7'): the answer 'Tim' does not stand at character 0 of the text, where it "
-        "says 'Tom'",
+        "qas[0] (id 'q7'): the answer 'Tim' is not at character 0 of the text, where it says 'Tom'",
     ),
-    "squad-negative": ("qa", "a.json", squad("Tom", -3), {}, "does not stand at character -3"),
+    "squad-negative": ("qa", "a.json", squad("Tom", -3), {}, "is not at character -3"),
     "squad-question": ("qa", "a.json", squad("Tom", 0, " "), {}, "'question' must be a string"),
     "qa-no-answers": (
         "qa",
@@ -256,7 +259,7 @@ CASES = {
         "a.tsv",
         f"{GAP_HEADER}1\tAnn, she\tshe\t4\tAnn\t0\tTRUE\tEve\t0\tFALSE\t\n",
         {},
-        "line 2: pronoun 'she' does not stand at character 4 of the text, where it says ' sh'",
+        "line 2: pronoun 'she' is not at character 4 of the text, where it says ' sh'",
     ),
     "gap-number": (
         "coref",

@@ -9,25 +9,18 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.examples import (
-    Answer,
-    CorefExample,
-    FrameExample,
-    Mention,
-    PairExample,
-    RelationExample,
-    SequencePair,
-    Span,
-    TextExample,
-    covering_tokens,
-)
-from elmokit.tasks.readers import (
-    TASKS,
-    example_lines,
-    format_names,
-    read_examples,
-)
-from elmokit.tasks.tag_schemes import recognise_scheme
+from elmokit.tasks import task_names
+from elmokit.tasks.classify import TextExample
+from elmokit.tasks.coref import CorefExample, Mention
+from elmokit.tasks.coref.task import token_span
+from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks.examples import Span, covering_tokens
+from elmokit.tasks.files import example_lines, format_names, read_examples
+from elmokit.tasks.pair import PairExample
+from elmokit.tasks.qa import Answer
+from elmokit.tasks.relation import RelationExample
+from elmokit.tasks.seq2seq import SequencePair
+from elmokit.tasks.tag.spans import recognise_scheme
 
 DATA = Path(__file__).parent / "data"
 
@@ -269,7 +262,7 @@ def test_gap_tsv(read):
         "http://x",
     )
     assert found.gender == "feminine"
-    assert [found.token_span(m) for m in (found.a, found.b, found.pronoun)] == [
+    assert [token_span(found, m) for m in (found.a, found.b, found.pronoun)] == [
         (0, 1),
         (2, 4),
         (5, 6),
@@ -285,7 +278,7 @@ def test_coref_jsonl_is_the_same_as_gap(read):
 # What all share.
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", task_names())
 def test_each_task_reads_jsonl(task):
     assert "jsonl" in format_names(task)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pages import blocks, page_text, run_page
 
-from elmokit.tasks.readers import FORMATS, TASKS, read_examples
+from elmokit.tasks import get_task, task_names
+from elmokit.tasks.files import read_examples
 
 NAME = "docs/task-formats.md"
 PAGE = page_text(NAME)
@@ -27,7 +28,7 @@ def write_files(section: str, folder: Path) -> list[Path]:
     return list(dict.fromkeys(inputs))
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", task_names())
 def test_files_of_the_page_are_read(task, tmp_path):
     inputs = write_files(SECTIONS[task], tmp_path)
     assert len(inputs) >= 2
@@ -35,11 +36,11 @@ def test_files_of_the_page_are_read(task, tmp_path):
         assert list(read_examples(task, path)), path.name
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", task_names())
 def test_formats_of_the_page_are_all_there_are(task):
     row = re.search(rf"^\| \[`{task}`\].*?\| (.*?) \|", PAGE, flags=re.MULTILINE)
     assert row is not None
-    assert re.findall(r"`([\w-]+)`", row[1]) == [format.name for format in FORMATS[task]]
+    assert re.findall(r"`([\w-]+)`", row[1]) == [format.name for format in get_task(task).formats]
 
 
 def test_code_of_the_page_runs(tmp_path, monkeypatch, capsys):

@@ -16,14 +16,9 @@ import pytest
 import zstandard
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.examples import (
-    QuestionExample,
-    TextExample,
-)
-from elmokit.tasks.readers import (
-    read_examples,
-    write_examples,
-)
+from elmokit.tasks.classify import TextExample
+from elmokit.tasks.files import read_examples, write_examples
+from elmokit.tasks.qa import QuestionExample
 
 
 def test_packed_files_are_unpacked(tmp_path):

@@ -7,9 +7,7 @@ import json
 import pytest
 
 from elmokit.errors import DataError
-from elmokit.tasks.examples import (
-    TaggedExample,
-)
+from elmokit.tasks.tag import TaggedExample
 
 CONLL = """# a comment
 -DOCSTART- -X- O O

@@ -15,11 +15,10 @@ from small_tasks import DATA, settings
 import elmokit
 from elmokit.cli import main
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.examples import SequencePair
-from elmokit.tasks.heads.seq2seq.beam import BeamSearch, Step
-from elmokit.tasks.heads.seq2seq.joining import Joiner, learn_joins
-from elmokit.tasks.heads.seq2seq.words import END, UNKNOWN
-from elmokit.tasks.readers import read_examples
+from elmokit.tasks.files import read_examples
+from elmokit.tasks.seq2seq import SequencePair
+from elmokit.tasks.seq2seq.joining import Joiner, learn_joins
+from elmokit.tasks.seq2seq.network import END, UNKNOWN, BeamSearch, Step
 from elmokit.text.tokens import get_tokenizer
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -230,7 +229,7 @@ def test_seq2seq_answers_alike_alone_and_in_a_batch(copier, monkeypatch):
     new = [*names(6, seed=3), pair("king", "x")]
     together = copier.predict(new)
     assert together == [copier.predict([one])[0] for one in new]
-    monkeypatch.setattr("elmokit.tasks.heads.seq2seq.network._BEGINNINGS", 1)
+    monkeypatch.setattr("elmokit.tasks.seq2seq.network._BEGINNINGS", 1)
     assert copier.predict(new) == together
 
 

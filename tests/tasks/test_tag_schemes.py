@@ -11,11 +11,11 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
 from elmokit.errors import ConfigError
-from elmokit.tasks.tag_schemes import (
+from elmokit.tasks.tag.spans import (
     SCHEMES,
     TagSpan,
     convert_tags,
-    illegal_place,
+    illegal_index,
     may_follow,
     recognise_scheme,
     spans_to_tags,
@@ -56,7 +56,7 @@ def test_spans_survive_every_scheme(sentence, scheme):
     spans, length = sentence
     tags = spans_to_tags(spans, length, scheme)
     assert tags_to_spans(tags) == spans
-    assert illegal_place(tags, scheme) is None
+    assert illegal_index(tags, scheme) is None
     strict = [e.to_tuple()[1:] for e in Entities([list(tags)], STRICT[scheme]).entities[0]]
     no_type = "_"  # in seqeval
     assert sorted(strict) == sorted((s.type or no_type, s.start, s.end) for s in spans)
@@ -76,16 +76,16 @@ def test_legal_is_what_some_spans_give(scheme):
     known = ["O", *(p + kind for p in PREFIXES[scheme] for kind in ("", "-A", "-B"))]
     for tags in itertools.product(known, repeat=4):
         produced = spans_to_tags(tags_to_spans(tags), 4, scheme) == tags
-        assert (illegal_place(tags, scheme) is None) == produced, tags
+        assert (illegal_index(tags, scheme) is None) == produced, tags
 
 
 def test_may_follow_is_the_rule_behind_illegal_place():
     assert may_follow(None, "I-A", "iob1")
     assert not may_follow(None, "I-A", "bio")
     assert not may_follow("B-A", None, "bioes")
-    assert illegal_place(["B-A", "I-A"], "bioes") == 2
-    assert illegal_place(["B-A", "I-B"], "bio") == 1
-    assert illegal_place(["NOUN"], "bio") == 0
+    assert illegal_index(["B-A", "I-A"], "bioes") == 2
+    assert illegal_index(["B-A", "I-B"], "bio") == 1
+    assert illegal_index(["NOUN"], "bio") == 0
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from elmokit.config import dumps_toml, loads_toml, to_dict
 from elmokit.errors import ConfigError
-from elmokit.tasks.fitting import task_settings
-from elmokit.tasks.heads import HOMES, get_task
+from elmokit.tasks import get_task, task_names
+from elmokit.tasks.fit import task_settings
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.toml"))
 
@@ -31,7 +31,7 @@ def test_recipe_changes_its_task(path):
     assert f"elmokit train {task} " in path.read_text("utf-8")
 
 
-@pytest.mark.parametrize("task", HOMES)
+@pytest.mark.parametrize("task", task_names())
 def test_settings_go_to_toml_and_back(task):
     kind = get_task(task).config_type
     assert loads_toml(kind, dumps_toml(kind())) == kind()

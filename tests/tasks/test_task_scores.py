@@ -17,28 +17,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.errors import ConfigError, DataError, MissingExtraError
-from elmokit.tasks.examples import (
-    Answer,
-    CorefExample,
-    FrameExample,
-    Mention,
-    PairExample,
-    QuestionExample,
-    SequencePair,
-    TaggedExample,
-    TextExample,
-)
-from elmokit.tasks.scores import (
-    score_answers,
-    score_examples,
-    score_frames,
-    score_labels,
-    score_pronouns,
-    score_relations,
-    score_sequences,
-    score_spans,
-)
-from elmokit.tasks.scores.chinese import mostly_chinese
+from elmokit.tasks.classify import TextExample
+from elmokit.tasks.coref import CorefExample, Mention
+from elmokit.tasks.coref.task import score_pronouns
+from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks.dialogue.task import score_frames
+from elmokit.tasks.pair import PairExample
+from elmokit.tasks.qa import Answer, QuestionExample
+from elmokit.tasks.qa.task import score_answers
+from elmokit.tasks.relation.task import score_relations
+from elmokit.tasks.scores import mostly_chinese, score_examples, score_labels
+from elmokit.tasks.seq2seq import SequencePair
+from elmokit.tasks.seq2seq.task import score_sequences
+from elmokit.tasks.tag import TaggedExample
+from elmokit.tasks.tag.spans import score_spans
 
 LABELS = st.sampled_from(["good", "bad", "so-so", "none"])
 TAGS = st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "S-PER"])

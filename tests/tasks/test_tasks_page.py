@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 
 import pytest
@@ -31,7 +32,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "glove.txt").write_text("the 1 0\nmovie 0 1\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("elmokit.tasks.report.draw", lambda *_: True)
-    monkeypatch.setattr("elmokit.tasks.fitting.loop_config", lambda *_: LoopConfig(2, 2, 2))
+    fit = importlib.import_module("elmokit.tasks.fit")
+    monkeypatch.setattr(fit, "loop_config", lambda *_: LoopConfig(2, 2, 2))
     return tmp_path
 
 

@@ -1,8 +1,8 @@
 /** Tasks: answers of saved predictors, and the layers they learned to listen to. */
 
-import { post, type Mix, type Predictions, type PredictorFacts } from "../api.ts";
+import { post, type FormField, type Mix, type Predictions, type PredictorFacts } from "../api.ts";
 import { field, h, select, table } from "../dom.ts";
-import { t, type Key } from "../i18n.ts";
+import { isKey, t, TEXTS } from "../i18n.ts";
 import { at } from "../maths/vectors.ts";
 import { Figure } from "../plots/figure.ts";
 import { Sheet } from "../plots/sheet.ts";
@@ -14,28 +14,6 @@ import { itemsOf } from "./items.ts";
 
 const COMMAND = "elmokit serve --predictor NAME=FOLDER";
 const EXAMPLE = "Anna saw a fine film in Paris\nthe plot is dull";
-
-interface Entry {
-  readonly label: Key;
-  readonly long: boolean;
-}
-
-const LONG = (label: Key): Entry => ({ label, long: true });
-const SHORT = (label: Key): Entry => ({ label, long: false });
-
-/** The fields of tasks that want more than lines of text. */
-const ENTRIES: Record<string, readonly Entry[]> = {
-  pair: [LONG("tasks.first"), LONG("tasks.second")],
-  qa: [LONG("tasks.text"), SHORT("tasks.question")],
-  coref: [
-    LONG("tasks.text"),
-    SHORT("tasks.pronoun"),
-    SHORT("tasks.nameA"),
-    SHORT("tasks.nameB"),
-  ],
-  relation: [LONG("tasks.marked")],
-};
-const LINES: readonly Entry[] = [LONG("tasks.texts")];
 
 const state = { predictor: null as string | null, values: {} as Record<string, string[]> };
 
@@ -64,9 +42,9 @@ function panel(facts: PredictorFacts): HTMLElement[] {
   const work = new Work();
   const figure = new Figure();
   const answers = h("div", {});
-  const entries = ENTRIES[facts.task] ?? LINES;
-  const values = (state.values[facts.name] ??= entries === LINES ? [EXAMPLE] : []);
-  const controls = entries.map(({ long }, i) => {
+  const values = (state.values[facts.name] ??= at(facts.form, 0).name === "texts" ? [EXAMPLE] : []);
+  const controls = facts.form.map(({ kind }, i) => {
+    const long = kind === "lines" || kind === "text";
     const control = long ? h("textarea", { rows: 4 }) : h("input", { type: "text" });
     control.value = values[i] ?? "";
     control.addEventListener("input", () => (values[i] = control.value));
@@ -77,7 +55,7 @@ function panel(facts: PredictorFacts): HTMLElement[] {
 
   function submit(): void {
     work.run(async (signal) => {
-      const items = itemsOf(facts.task, controls.map((control) => control.value));
+      const items = itemsOf(facts.form, controls.map((control) => control.value));
       request = { route: "v1/predict", body: { predictor: facts.name, items } };
       const found = await post<Predictions>(request, signal);
       data = found;
@@ -92,7 +70,7 @@ function panel(facts: PredictorFacts): HTMLElement[] {
 
   if (values[0]) submit();
   return [
-    form(submit, ...entries.map(({ label }, i) => field(t(label), at(controls, i)))),
+    form(submit, ...facts.form.map((entry, i) => field(labelOf(entry), at(controls, i)))),
     work.status,
     figure.element,
     takeaway("tasks", figure, () => ({ request, data })),
@@ -100,12 +78,19 @@ function panel(facts: PredictorFacts): HTMLElement[] {
   ];
 }
 
+/** The label of a field: translated where the page has it, else as the task has it. */
+function labelOf({ name, label }: FormField): string {
+  const key = `tasks.${name}`;
+  return isKey(key) && TEXTS.en[key] === label ? t(key) : label;
+}
+
 /** An answer of any task as a text. */
 function inWords(answer: unknown): string {
   if (answer === null) return t("tasks.noAnswer");
   if (Array.isArray(answer)) return answer.join(" ");
   if (typeof answer !== "object") return String(answer);
-  const { intent, slots } = answer as { intent: string; slots: string[] };
+  if (!isFrame(answer)) return JSON.stringify(answer);
+  const { intent, slots } = answer;
   return `${t("tasks.intent", { intent })} ${slots.join(" ")}`;
 }
 
@@ -126,7 +111,7 @@ function sheet(found: Predictions, width: number, colours: Palette): SVGSVGEleme
       );
     });
     if (!Array.isArray(answer)) {
-      const text = tags === null ? inWords(answer) : t("tasks.intent", { intent: intentOf(answer) });
+      const text = isFrame(answer) ? t("tasks.intent", { intent: answer.intent }) : inWords(answer);
       page.chips([{ top: text, colour: colourOf(text, names, colours) }]);
     }
   }
@@ -149,14 +134,18 @@ function weights(page: Sheet, place: string, mix: Mix): void {
   );
 }
 
-function tagsOf(answer: unknown): string[] | null {
-  if (Array.isArray(answer)) return answer as string[];
-  if (answer === null || typeof answer !== "object") return null;
-  return (answer as { slots: string[] }).slots;
+interface Frame {
+  readonly intent: string;
+  readonly slots: string[];
 }
 
-function intentOf(answer: unknown): string {
-  return (answer as { intent: string }).intent;
+function isFrame(answer: unknown): answer is Frame {
+  return answer !== null && typeof answer === "object" && "intent" in answer && "slots" in answer;
+}
+
+function tagsOf(answer: unknown): string[] | null {
+  if (Array.isArray(answer)) return answer as string[];
+  return isFrame(answer) ? answer.slots : null;
 }
 
 /** One colour for each kind of tag, whatever its prefix says; none for "outside". */

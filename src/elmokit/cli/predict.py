@@ -54,14 +54,13 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     Args:
         source: Texts, one per line, or examples in a format of the task; labels in it are not
             looked at. - is standard input, also when left out.
-        output: Where answers go, its ending picks the format (.gz and the like pack it);
+        output: Where answers go, its ending picks the format (.gz and the like compress it);
             standard output when left out.
         write: Format of the answers; jsonl on standard output when left out.
         probabilities: Add the probability of each class, for tasks that choose one; with jsonl.
     """
+    from elmokit.tasks.files import compressed_text, endings, example_lines, write_examples
     from elmokit.tasks.predictor import Predictor
-    from elmokit.tasks.readers import example_lines, write_examples
-    from elmokit.tasks.readers.packing import endings, whole_text
 
     as_json = output is None or endings(output.name)[0] in (".jsonl", ".ndjson")
     if probabilities and write != "jsonl" and (write is not None or not as_json):
@@ -83,7 +82,7 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
         for line in lines:
             print(line, flush=live)
         return
-    with whole_text(output) as file:
+    with compressed_text(output) as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
@@ -99,7 +98,7 @@ def _lines_with_probabilities(
     predictor: Predictor, examples: Iterator[Any], fields: Mapping[str, str], live: bool
 ) -> Iterator[str]:
     """Lines of JSON, each with the probabilities of all classes."""
-    from elmokit.tasks.readers import example_lines
+    from elmokit.tasks.files import example_lines
 
     labels = predictor.labels
     for example, row in predictor.with_probabilities(examples, live=live):

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from elmokit.cli.options import AtLeastOne, Flag, Json, UsageError
 from elmokit.cli.pretrain import Resume, Set, TrainingDevice
 from elmokit.cli.task_options import FieldNames, FileFormat, StaticFile, field_names
+from elmokit.tasks import describe_tasks
 
 EXAMPLES = (
     "elmokit train classify --train train.tsv --dev dev.tsv -o my-classifier",
@@ -21,7 +22,7 @@ EXAMPLES = (
 
 
 def train(  # noqa: D417 - options that verbs share bring their own help
-    task: Annotated[str, Parameter(name="TASK")],
+    task: Annotated[str, Parameter(name="TASK", help=describe_tasks())],
     /,
     *,
     train: Path,
@@ -49,18 +50,17 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     """Train a task's model; the weights that are best on the dev data are kept.
 
     Args:
-        task: classify: one class per text. tag: one tag a token.
-        train: Labelled examples to learn from, in a format of the task.
-        dev: Labelled examples to judge by while learning.
+        train: Labelled training examples, in a format of the task.
+        dev: Labelled examples on which the model is evaluated during training.
         output: Folder for the predictor, its report and pictures.
-        test: Labelled examples on which the result is judged at the end.
+        test: Labelled examples on which the result is evaluated at the end.
         elmo: The model: folder, weights file, archive, embedded name or hf:OWNER/NAME, or the
-            folder of another encoder; several, one after another, are put side by side; none to
+            folder of another encoder; several, one after another, are concatenated; none to
             train without ELMo. The embedded model when left out.
         config: TOML file with settings that replace the task's own.
         epochs: The most passes over the training data.
         seed: Decides everything random.
-        fine_tune: Train the biLM too, at a lower rate.
+        fine_tune: Train the biLM too, at a lower learning rate.
         compare: Train the same model without ELMo, with it and, given static vectors, with those
             and with both; print means, spreads and how much of the error goes away.
         seeds: How often each is trained, with --compare.
@@ -73,8 +73,8 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     import json
 
     from elmokit.checkpoints.sources import DEFAULT_MODEL
-    from elmokit.tasks.comparison import compare as compare_inputs
-    from elmokit.tasks.fitting import fit, task_settings
+    from elmokit.tasks import compare as compare_inputs
+    from elmokit.tasks import fit, task_settings
     from elmokit.tasks.report import REPORT_FILE
 
     short = {

@@ -22,7 +22,7 @@ from elmokit.files import atomic_file, read_json
 from elmokit.integrations.sharing import archive_folder, extracted_folder, shared_model
 from elmokit.tasks.predictor import FACTS_FILE as PREDICTOR_FILE
 from elmokit.tasks.predictor import Predictor
-from elmokit.tasks.tag_schemes import split_tag, tags_to_spans
+from elmokit.tasks.tag.spans import split_tag, tags_to_spans
 
 try:
     import srsly

@@ -33,8 +33,8 @@ from elmokit.probes.report import (
     layer_axis,
     new_figure,
 )
+from elmokit.tasks import read_examples
 from elmokit.tasks.inputs.source import LayerVectors, with_layers
-from elmokit.tasks.readers import read_examples
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

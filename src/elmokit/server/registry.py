@@ -64,6 +64,8 @@ class ModelRegistry:
                     "name": name,
                     "task": predictor.facts.task,
                     "layers": predictor.model.embedder.learned_mixes(),
+                    "item": predictor.task.item,
+                    "form": predictor.task.describe_form(),
                 }
                 for name, predictor in self.predictors.items()
             ],

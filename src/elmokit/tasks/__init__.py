@@ -1,37 +1,62 @@
-"""Stage 5: vectors → answers.
+"""Stage 6: vectors → answers.
 
-The data's way: readers turn files into examples; inputs turn tokens into vectors, and embedder puts
-them side by side; heads holds one module a task (how to add one stands there), built from encoder,
-classes and crf; scores compare answers with the truth. model joins inputs and head, work is what
-the one training loop drives, fitting trains, predictor answers and is saved, report says how it
-went, comparison does it with and without ELMo.
+The data's way: records reads lines, JSON and tables; files turns files into examples and back, by
+the fields that a task declares; examples has what examples are made of. inputs turns tokens into
+vectors. Each task is a folder with a ``task.py``: classify, tag, pair, relation, coref, dialogue,
+qa, seq2seq; task says what it must offer and how one is added, config what can be set, modules what
+heads share, scores what scores share. model joins inputs and head, fit trains, predictor answers
+and is saved, report says how it went, compare does it with and without ELMo.
+
+A task is found by its folder: in this package, in a folder that the environment variable
+``ELMOKIT_TASKS`` names, or in one given to `register`.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elmokit.errors import ConfigError
 from elmokit.lazy import lazy_names
 
 _HOMES = {
-    "fit": "elmokit.tasks.fitting",
-    "compare": "elmokit.tasks.comparison",
+    "fit": "elmokit.tasks.fit",
+    "task_settings": "elmokit.tasks.fit",
+    "compare": "elmokit.tasks.compare",
     "Predictor": "elmokit.tasks.predictor",
-    "get_task": "elmokit.tasks.heads",
-    "read_examples": "elmokit.tasks.readers",
-    "write_examples": "elmokit.tasks.readers",
+    "read_examples": "elmokit.tasks.files",
+    "write_examples": "elmokit.tasks.files",
+    "score_examples": "elmokit.tasks.scores",
 }
 
 if TYPE_CHECKING:
-    from elmokit.tasks.comparison import compare
-    from elmokit.tasks.fitting import fit
-    from elmokit.tasks.heads import get_task
+    from elmokit.tasks.compare import compare
+    from elmokit.tasks.files import read_examples, write_examples
+    from elmokit.tasks.fit import fit, task_settings
     from elmokit.tasks.predictor import Predictor
-    from elmokit.tasks.readers import read_examples, write_examples
+    from elmokit.tasks.scores import score_examples
+    from elmokit.tasks.task import Task
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
-__all__ = ["Predictor", "compare", "fit", "get_task", "load", "read_examples", "write_examples"]
+__all__ = [
+    "Predictor",
+    "compare",
+    "fit",
+    "get_task",
+    "load",
+    "read_examples",
+    "register",
+    "score_examples",
+    "task_names",
+    "task_settings",
+    "write_examples",
+]
+_VARIABLE = "ELMOKIT_TASKS"
+_TASK_FILE = "task.py"
 
 
 def load(folder: Any, **options: Any) -> Predictor:
@@ -39,3 +64,67 @@ def load(folder: Any, **options: Any) -> Predictor:
     from elmokit.tasks.predictor import Predictor
 
     return Predictor.load(folder, **options)
+
+
+def register(folder: str | os.PathLike[str]) -> None:
+    """Find the tasks of a folder, too: ``NAME/task.py`` in it is the task ``NAME``.
+
+    Its modules are imported as ``elmokit.tasks.NAME.MODULE``. A name that is taken keeps its
+    meaning. Other processes find the task by ``ELMOKIT_TASKS``, which lists such folders as PATH
+    does.
+
+    Raises:
+        ConfigError: There is no task in it.
+    """
+    path = Path(folder).resolve()
+    if not any(path.glob(f"*/{_TASK_FILE}")):
+        raise ConfigError(f"{folder}: no task there; a task is a folder in it that holds task.py")
+    if str(path) not in __path__:
+        __path__.append(str(path))
+        importlib.invalidate_caches()
+
+
+for _folder in filter(None, os.environ.get(_VARIABLE, "").split(os.pathsep)):
+    register(_folder)
+
+
+def _files() -> dict[str, Path]:
+    """The file of each task, by name; of two of the same name the first counts."""
+    found: dict[str, Path] = {}
+    for folder in __path__:
+        for path in sorted(Path(folder).glob(f"*/{_TASK_FILE}")):
+            if path.parent.name.isidentifier():
+                found.setdefault(path.parent.name, path)
+    return found
+
+
+def task_names() -> tuple[str, ...]:
+    """The names of all tasks; nothing is imported."""
+    return tuple(_files())
+
+
+def describe_tasks() -> str:
+    """What the tasks do, in a line each: what their files say first; nothing is imported."""
+    lines = []
+    for path in _files().values():
+        with path.open(encoding="utf-8") as file:
+            lines.append(file.readline().strip().strip('"').replace("`", ""))
+    return "\n".join(lines)
+
+
+def get_task(name: str) -> Task[Any]:
+    """A task by its name.
+
+    Raises:
+        ConfigError: There is no such task.
+    """
+    names = task_names()
+    if name not in names:
+        near = get_close_matches(name, names, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(
+            f"no task {name!r}.{hint} Tasks: {', '.join(names)}. {_VARIABLE} names folders of "
+            "further ones."
+        )
+    task: Task[Any] = importlib.import_module(f"{__name__}.{name}.task").TASK
+    return task

@@ -1,8 +1,7 @@
 """Everything the training of a task can be told.
 
-All tasks share `TaskConfig`; a task adds a table ``head`` of its own by a subclass that stands in
-its module in `elmokit.tasks.heads`. Settings come from the task's defaults, a TOML file and single
-overrides, in that order.
+All tasks share `TaskConfig`; a task adds a table ``head`` of its own by a subclass in its folder.
+Settings come from the task's defaults, a TOML file and single overrides, in that order.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import ClassVar, Literal
 from elmokit.config import check, check_not_negative, check_positive
 from elmokit.training.settings import SEEDS, OptimizerConfig
 
-PLACES = ("input", "output", "target")
+POSITIONS = ("input", "output", "target")
 """Where ELMo may enter: before the task's encoder, after it, and where a task reads what it writes
 itself."""
 
@@ -58,9 +57,9 @@ class InputsConfig:
         check_positive(self, "min_count")
         for name in ("dropout", "word_dropout"):
             check(getattr(self, name) < 1, self, name, "give a share below one")
-        known = bool(self.elmo_at) and set(self.elmo_at) <= set(PLACES)
+        known = bool(self.elmo_at) and set(self.elmo_at) <= set(POSITIONS)
         distinct = len(set(self.elmo_at)) == len(self.elmo_at)
-        check(known and distinct, self, "elmo_at", f"choose from {', '.join(PLACES)}")
+        check(known and distinct, self, "elmo_at", f"choose from {', '.join(POSITIONS)}")
         alone = "target" in self.elmo_at  # one word at a time has no batch to be normalised over
         check(not (alone and self.layer_norm), self, "layer_norm", "not with ELMo at the target")
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import queue
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,16 +16,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
-from elmokit.tasks.arrivals import arrivals
-from elmokit.tasks.classes import ClassHead
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.embedder import Embedder
+from elmokit.tasks.inputs.embedder import Embedder
 from elmokit.tasks.scores import Score
-from elmokit.tasks.task import Batch, Task
+from elmokit.tasks.task import Batch, ClassHead, Task
 from elmokit.text.batching import run_in_batches
+
+Item = TypeVar("Item")
 
 PREDICT_TOKENS = 4096
 """The most tokens of examples that are answered together."""
+_PREFETCH = 512
+"""Items of a stream that are prefetched; as many make a group at most."""
+_JOIN_SECONDS = 0.5
+"""Seconds in which a thread ends that does not wait for input."""
 
 
 class TaskModel(nn.Module):
@@ -89,8 +97,8 @@ class TaskModel(nn.Module):
         """
         if not isinstance(self.head, ClassHead):
             raise ConfigError(
-                f"{self.task.name}: this task has no probabilities of classes; classify, pair, "
-                "relation and coref have them"
+                f"{self.task.name}: this task has no probabilities of classes; those have them "
+                "that choose one class, such as classify, pair, relation and coref"
             )
         return self.head
 
@@ -124,3 +132,68 @@ class TaskModel(nn.Module):
         wanted = self._config.run.precision
         on = wanted == "bfloat16" or (wanted == "auto" and device.type == "cuda")
         return torch.autocast(device.type, dtype=torch.bfloat16, enabled=on)
+
+
+# Streams that are answered as they come.
+
+
+@dataclass(frozen=True)
+class _End:
+    """The stream is over, or could not be read on."""
+
+    error: BaseException | None = None
+
+
+def arrivals(items: Iterable[Item]) -> Generator[list[Item], None, None]:
+    """Groups of what has come while the group before was worked on; one item at the least.
+
+    A thread reads the stream, so that only it waits where nothing is there.
+
+    Args:
+        items: The stream; what it raises is raised here, after all that came before.
+
+    Yields:
+        The items, in order.
+    """
+    waiting: queue.Queue[Item | _End] = queue.Queue(_PREFETCH)
+    stopped = threading.Event()
+    reader = threading.Thread(target=_read, args=(items, waiting, stopped), daemon=True)
+    reader.start()
+    end: _End | None = None
+    try:
+        while end is None:
+            group: list[Item] = []
+            while end is None and (not group or (len(group) < _PREFETCH and not waiting.empty())):
+                found = waiting.get()
+                if isinstance(found, _End):
+                    end = found
+                else:
+                    group.append(found)
+            if group:
+                yield group
+        if end.error is not None:
+            raise end.error
+    finally:
+        stopped.set()
+        while not waiting.empty():  # the thread may wait for room
+            waiting.get()
+        # A thread that runs while Python ends may take the process down; one that waits does not.
+        reader.join(_JOIN_SECONDS)
+
+
+def _read(
+    items: Iterable[Item], waiting: queue.Queue[Item | _End], stopped: threading.Event
+) -> None:
+    # After Ctrl-C this thread still waits inside the standard input. Python would try to close that
+    # at its end, and die of it, if nothing held it.
+    held = sys.stdin
+    try:
+        for item in items:
+            waiting.put(item)
+            if stopped.is_set():
+                return
+    except BaseException as error:  # for the thread that works on the items
+        waiting.put(_End(error))
+    else:
+        waiting.put(_End())
+    del held

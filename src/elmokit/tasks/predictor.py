@@ -1,4 +1,4 @@
-"""A trained task: asked for answers, judged, saved, loaded.
+"""A trained task: predicts, is evaluated, saved and loaded.
 
 A predictor's folder holds
 
@@ -28,10 +28,12 @@ from elmokit import __version__
 from elmokit.config import from_dict, to_dict
 from elmokit.engines import check_device
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.files import atomic_file, read_json
+from elmokit.files import atomic_file, read_json, read_tensors, write_tensors
+from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.embedder import Embedder
-from elmokit.tasks.heads import get_task
+from elmokit.tasks.examples import errors_at, wrong_item
+from elmokit.tasks.files import read_examples, read_labelled
+from elmokit.tasks.inputs.embedder import Embedder
 from elmokit.tasks.inputs.references import (
     Elmos,
     Static,
@@ -41,9 +43,7 @@ from elmokit.tasks.inputs.references import (
     reference_to,
 )
 from elmokit.tasks.inputs.source import LayerSource, StaticVectors
-from elmokit.tasks.items import checked_examples, place_named, wrong_item
 from elmokit.tasks.model import TaskModel
-from elmokit.tasks.readers import read_examples
 from elmokit.tasks.scores import Score
 from elmokit.text.tokens import get_tokenizer
 
@@ -89,7 +89,7 @@ class Predictor:
         self.task = get_task(facts.task)
         self.elmo = elmo
         self.static = static
-        # Models that came in this predictor's folder, and go where it goes.
+        # Models that came in this predictor's folder, and are saved with it.
         self._owns_elmo = False
         self._owns_static = False
         table = static.table if static is not None else None
@@ -114,8 +114,12 @@ class Predictor:
         Raises:
             DataError: An item is nothing that the task takes.
         """
-        answers = [self.task.answer(found) for found in self.annotate(items)]
+        answers = self.answers(self._examples(items))
         return answers[0] if self._is_one(items) else answers
+
+    def answers(self, examples: Iterable[Any]) -> list[Any]:
+        """Answers alone, to examples that `example` has made."""
+        return [self.task.answer(found) for found in self.model.annotate(examples)]
 
     def predict_proba(self, items: Any) -> NDArray[np.float64]:
         """Probabilities of all classes, for a task that chooses one of several.
@@ -124,7 +128,7 @@ class Predictor:
             items: As for `predict`.
 
         Returns:
-            (N, K): a row an item, in the order of `labels`; (K,) for one that is not in a list.
+            (N, K): one row per item, in the order of `labels`; (K,) for one that is not in a list.
 
         Raises:
             ConfigError: The task chooses no class.
@@ -144,7 +148,7 @@ class Predictor:
         Args:
             items: The stream.
             live: Answer as soon as no more items are waiting: for streams that someone writes
-                while the answers are read. Else more are read ahead, which is faster.
+                while the answers are read. Else more are prefetched, which is faster.
         """
         return self.model.annotate(self._examples(items), live=live)
 
@@ -164,10 +168,18 @@ class Predictor:
                 items, f"Give a list of items. {self.task.name} takes {self.task.takes}."
             )
         for number, item in enumerate([items] if self._is_one(items) else items, 1):
-            with place_named(f"item {number}"):
-                example = self.task.example(item, self.tokenize)
-                self.task.check_question(example, self.facts.learned)
-            yield example
+            with errors_at(f"item {number}"):
+                yield self.example(item)
+
+    def example(self, item: Any) -> Any:
+        """The task's example of an item.
+
+        Raises:
+            DataError: It is nothing that the task takes, or this predictor has no answer to it.
+        """
+        example = self.task.example(item, self.tokenize)
+        self.task.check_input(example, self.facts.learned)
+        return example
 
     def evaluate(
         self,
@@ -191,7 +203,7 @@ class Predictor:
 
     def score(self, gold: Sequence[Any]) -> Score:
         """The score of this predictor's answers to labelled examples."""
-        self.task.check(gold, self.facts.learned)
+        self.task.validate(gold, self.facts.learned)
         return self.model.score(gold)
 
     def read(
@@ -203,7 +215,7 @@ class Predictor:
     ) -> Sequence[Any]:
         """Labelled examples from a file (see `evaluate`); examples as they are."""
         names = self.facts.fields if fields is None else fields
-        return read_data(self.facts.task, data, self.facts.config, format=format, fields=names)
+        return read_labelled(self.facts.task, data, self.facts.config, format=format, fields=names)
 
     def stream(
         self,
@@ -242,8 +254,6 @@ class Predictor:
                 else. What came in this predictor's folder, or is in memory alone (a biLM that was
                 fine-tuned, one whose folder is gone, vectors without a file), is always put there.
         """
-        from safetensors.torch import save_file
-
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{folder}: this is a file. Give a folder for the predictor")
@@ -269,8 +279,7 @@ class Predictor:
             "elmo": elmo or None,
             "static": static or None,
         }
-        with atomic_file(folder / WEIGHTS_FILE) as temporary:
-            save_file(self.weights(), temporary)
+        write_tensors(folder / WEIGHTS_FILE, self.weights(), checksums=False)
         with atomic_file(folder / FACTS_FILE) as temporary:
             text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
             temporary.write_text(text, encoding="utf-8")
@@ -329,38 +338,13 @@ class Predictor:
 
     def restore(self, folder: Path) -> None:
         """Take the weights of a folder of the same predictor."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         path = folder / WEIGHTS_FILE
-        try:
-            weights = load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path}: not a readable safetensors file ({error})") from None
+        weights = read_tensors(path, checksums=False, copy=False).tensors
         try:
             self.model.load_state_dict(weights)
         except RuntimeError as error:
             problem = str(error).splitlines()[-1].strip()
             raise CheckpointError(f"{path}: not the weights of {FACTS_FILE} ({problem})") from None
-
-
-def read_data(
-    task: str,
-    data: str | Path | Sequence[Any],
-    config: TaskConfig,
-    *,
-    format: str | None,
-    fields: Mapping[str, str],
-) -> Sequence[Any]:
-    """Labelled examples from a file, or as they are."""
-    known = get_task(task)
-    if not isinstance(data, str | Path):
-        return checked_examples(data, known.example_type, task)
-    extra = known.reading(config)
-    tokenizer = config.inputs.tokenizer
-    return list(
-        read_examples(task, data, format=format, tokenizer=tokenizer, fields=fields, **extra)
-    )
 
 
 def _earlier(folder: Path) -> dict[str, Any]:

@@ -9,12 +9,12 @@
 | ``inputs`` | names of the inputs in the order of their vectors: words, characters, static, elmo |
 | ``elmo``, ``static`` | name and fingerprint of the models, or null |
 | ``examples`` | how many in train, dev and, where given, test |
-| ``parameters`` | how many weights learned |
+| ``parameters`` | how many parameters were trained |
 | ``primary`` | name of the score by which the best weights were chosen; higher is better |
 | ``dev``, ``test`` | all scores of the best weights, by label too; test may be null |
 | ``test_hash`` | a hash of the test data, or null |
-| ``layers`` | by place (input, output): ``s``, each layer's share, lowest first; ``gamma`` |
-| ``curve`` | by look at the dev data: ``step`` and the scores |
+| ``layers`` | by position (input, output): ``s``, each layer's share, lowest first; ``gamma`` |
+| ``curve`` | by evaluation on the dev data: ``step`` and the scores |
 | ``steps``, ``best_step``, ``reason``, ``seconds`` | how the run went |
 """
 
@@ -27,9 +27,9 @@ from typing import Any
 
 from elmokit import __version__
 from elmokit.files import atomic_file
+from elmokit.tasks.examples import data_hash
 from elmokit.tasks.inputs.references import reference_to
 from elmokit.tasks.predictor import Predictor
-from elmokit.tasks.work import data_hash
 from elmokit.training.display import duration, read_log
 from elmokit.training.loop import Outcome
 
@@ -46,25 +46,21 @@ def write_report(
     log: Path,
     predictor: Predictor,
     outcome: Outcome,
-    train: Sequence[Any],
-    dev: Sequence[Any],
-    test: Sequence[Any] | None,
+    data: Mapping[str, Sequence[Any]],
     note: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Judge the best weights and write everything about the run.
+    """Evaluate the best weights and write everything about the run.
 
     Args:
         folder: Where the files go.
         log: The run's log.
         predictor: With the best weights.
         outcome: How the run ended.
-        train: The training examples.
-        dev: Examples that chose the best weights.
-        test: Examples that nothing was chosen by.
-        note: Says a line to the user.
+        data: The examples: ``train``, ``dev`` and, where given, ``test``.
+        note: Shows a line to the user.
     """
     entries = read_log(log)
-    score = predictor.score(dev)
+    score, test = predictor.score(data["dev"]), data.get("test")
     parameters = [p.numel() for p in predictor.model.parameters() if p.requires_grad]
     report: dict[str, Any] = {
         "report_version": 1,
@@ -75,11 +71,7 @@ def write_report(
         "inputs": list(predictor.model.embedder.parts),
         "elmo": reference_to(predictor.elmo) or None,
         "static": reference_to(predictor.static) or None,
-        "examples": {
-            "train": len(train),
-            "dev": len(dev),
-            **({} if test is None else {"test": len(test)}),
-        },
+        "examples": {part: len(examples) for part, examples in data.items()},
         "parameters": sum(parameters),
         "primary": score.primary,
         "dev": score.to_dict(),
@@ -113,9 +105,9 @@ def summary(report: Mapping[str, Any]) -> str:
     ]
     if report["test"] is not None:
         lines.append(f"test: {numbers(report['test'])}")
-    for place, mix in report["layers"].items():
+    for position, mix in report["layers"].items():
         shares = ", ".join(f"{share:.3f}" for share in mix["s"])
-        lines.append(f"layers at the {place}: s = {shares}; gamma = {mix['gamma']:.3f}")
+        lines.append(f"layers at the {position}: s = {shares}; gamma = {mix['gamma']:.3f}")
     return "\n".join(lines)
 
 
@@ -186,7 +178,7 @@ def draw(report: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], folder
     if report["layers"]:
         figure = Figure(figsize=(4 * len(report["layers"]), 3.5))
         panels = figure.subplots(1, len(report["layers"]), squeeze=False)
-        for axis, (place, mix) in zip(panels[0], report["layers"].items(), strict=True):
+        for axis, (position, mix) in zip(panels[0], report["layers"].items(), strict=True):
             bars = axis.bar(range(len(mix["s"])), mix["s"], color="0.4")
             axis.bar_label(bars, fmt="%.2f")
             axis.set(
@@ -194,7 +186,7 @@ def draw(report: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], folder
                 ylabel="share s",
                 ylim=(0, 1),
                 xticks=range(len(mix["s"])),
-                title=f"at the {place}, gamma = {mix['gamma']:.2f}",
+                title=f"at the {position}, gamma = {mix['gamma']:.2f}",
             )
         _save(figure, folder / LAYERS_FILE)
     return True

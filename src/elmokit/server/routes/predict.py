@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from pydantic import TypeAdapter, ValidationError
@@ -23,38 +23,13 @@ from elmokit.server.routes.common import (
     service_of,
 )
 from elmokit.server.schemas import PredictAnswer, PredictRequest
+from elmokit.tasks.examples import errors_at
 
 if TYPE_CHECKING:
     from elmokit.server.settings import Limits
     from elmokit.tasks.predictor import Predictor
 
 router = APIRouter()
-
-
-class Form(NamedTuple):
-    """What a task's items look like."""
-
-    words: str
-    check: TypeAdapter[Any]
-
-
-Text = str | list[str]
-Span = tuple[int, int]
-Mention = tuple[str, int]
-FORMS = {
-    "pair": Form("[first, second], each a text or tokens", TypeAdapter(tuple[Text, Text])),
-    "relation": Form(
-        "a text with marks <e1>…</e1> <e2>…</e2>, or [tokens, [start, end], [start, end]]",
-        TypeAdapter(str | tuple[list[str], Span, Span]),
-    ),
-    "qa": Form("[text, question]", TypeAdapter(tuple[str, str])),
-    "coref": Form(
-        "[text, pronoun, a, b], the last three as [words, start]",
-        TypeAdapter(tuple[str, Mention, Mention, Mention]),
-    ),
-}
-PLAIN = Form("a text or a list of tokens", TypeAdapter(Text))
-"""Of all other tasks."""
 
 
 @router.post(
@@ -68,7 +43,8 @@ async def predict(request: Request) -> Response:
 
     Items are what `Predictor.predict` takes: texts or lists of tokens; `[text, question]` for qa,
     `[first, second]` for pair, `[tokens, [start, end], [start, end]]` or a text with marks for
-    relation, `[text, [pronoun, start], [a, start], [b, start]]` for coref.
+    relation, `[text, [pronoun, start], [a, start], [b, start]]` for coref. `/v1/models` says for
+    each predictor what its items are (`item`) and which fields a form for them has (`form`).
     """
     wanted = await read_json(request, PredictRequest)
     service = service_of(request)
@@ -77,7 +53,7 @@ async def predict(request: Request) -> Response:
     texts = [[list(text) for text in predictor.task.texts(example)] for example in examples]
     note_texts(request, [text for some in texts for text in some])
     costs = [sum(len(text) + MARKERS for text in some) for some in texts]
-    kind = Kind(("predict", wanted.predictor), predictor.predict)
+    kind = Kind(("predict", wanted.predictor), predictor.answers)
     answers = await compute(request, kind, examples, costs)
     return await reply(
         {
@@ -106,19 +82,10 @@ def _examples(predictor: Predictor, items: list[Any], limits: Limits) -> list[An
 
 
 def _example(predictor: Predictor, number: int, item: Any) -> Any:
-    task = predictor.facts.task
-    form = FORMS.get(task, PLAIN)
-    try:
-        checked = form.check.validate_python(item)
-    except ValidationError:
-        raise DataError(f"items.{number}: {task} takes {form.words}") from None
-    if task == "relation" and isinstance(checked, tuple):
-        tokens, *spans = checked
-        if not all(0 <= start < end <= len(tokens) for start, end in spans):
-            raise DataError(f"items.{number}: no such tokens in a sentence of {len(tokens)}")
-    if task == "coref":
-        text, *mentions = checked
-        for words, start in mentions:
-            if start < 0 or not words.strip() or not text.startswith(words, start):
-                raise DataError(f"items.{number}: {words!r:.40} does not begin at {start}")
-    return predictor.task.example(checked, predictor.tokenize)
+    task = predictor.task
+    with errors_at(f"items.{number}"):
+        try:
+            checked = TypeAdapter(task.item_type).validate_python(item)
+        except ValidationError:
+            raise DataError(f"{task.name} takes {task.item}") from None
+        return predictor.example(checked)

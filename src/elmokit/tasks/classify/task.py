@@ -1,0 +1,139 @@
+"""`classify`: the class of a text (topics, sentiment, intents)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from torch import Tensor
+
+from elmokit.config import check
+from elmokit.errors import DataError
+from elmokit.tasks.config import ClassHeadConfig, TaskConfig
+from elmokit.tasks.examples import Tokens
+from elmokit.tasks.files import LabelField, Records, TextField
+from elmokit.tasks.inputs.embedder import Widths
+from elmokit.tasks.modules import AttentionPooling, TextEncoder, dense_layers, mean_pooling
+from elmokit.tasks.records import Format, ReadOptions, checked_lines, checked_tokens
+from elmokit.tasks.task import Batch, ClassHead, ClassTask
+
+
+@dataclass(frozen=True)
+class TextExample:
+    """A text and its class.
+
+    Attributes:
+        tokens: The tokens.
+        label: The class; None if not known.
+        text: The text as it was before it was tokenised; None if it came as tokens.
+        where: File and line it was read from, for errors; None if it was made.
+    """
+
+    tokens: Tokens
+    label: str | None = None
+    text: str | None = None
+    where: str | None = field(default=None, compare=False, repr=False)
+
+
+RECORDS = Records(
+    TextExample, (TextField("text", "sentence", tokens="tokens"), LabelField("label"))
+)
+
+
+def _read_folders(path: str, options: ReadOptions) -> Iterator[TextExample]:
+    """One file is one text; the folder it is in is its class."""
+    if not os.path.isdir(path):
+        raise DataError(
+            f"{path}: this is no folder. Give the folder that holds one for each class."
+        )
+    labels = sorted(entry.name for entry in os.scandir(path) if entry.is_dir())
+    if not labels:
+        raise DataError(f"{path}: no folders in it. Give the folder that holds one for each class.")
+    for label in labels:
+        folder = os.path.join(path, label)
+        for name in sorted(os.listdir(folder)):
+            file = os.path.join(folder, name)
+            if name.startswith(".") or not os.path.isfile(file):
+                continue
+            text = "".join(line for _, line in checked_lines(file))
+            yield TextExample(checked_tokens(options.tokens(text), file), label, text, file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyHeadConfig(ClassHeadConfig):
+    """From the tokens' vectors to classes."""
+
+    kind: Literal["attention", "mean"] = "attention"
+    """attention: a biLSTM, then tokens are weighed. mean: the mean of the tokens' vectors, as in
+    the usual tutorials; the encoder's settings then mean nothing."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kinds = ("attention", "mean")
+        check(self.kind in kinds, self, "kind", f"use {' or '.join(kinds)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyConfig(TaskConfig):
+    """Settings of `classify`."""
+
+    head: ClassifyHeadConfig = field(default_factory=ClassifyHeadConfig)
+
+
+class ClassifyHead(ClassHead[TextExample]):
+    """Pools a text's tokens and chooses a class.
+
+    Args:
+        config: The settings.
+        labels: The classes, and how often each occurs in the training data.
+        widths: Of the token vectors.
+    """
+
+    def __init__(self, config: ClassifyConfig, labels: dict[str, int], widths: Widths) -> None:
+        head = config.head
+        super().__init__(labels, head.loss)
+        encoder = config.encoder if head.kind == "attention" else replace(config.encoder, layers=0)
+        self.encoder = TextEncoder(encoder, widths)
+        width = self.encoder.width
+        self.pooling = AttentionPooling(width) if head.kind == "attention" else None
+        self.choose = dense_layers(width, head.hidden, len(labels), head.dropout)
+
+    def _scores(self, batch: Batch[TextExample]) -> Tensor:
+        (side,) = batch.sides
+        encoded = self.encoder(side)  # (B, T, D)
+        if self.pooling is not None:
+            pooled = self.pooling(encoded, side.mask)  # (B, D)
+        else:
+            pooled = mean_pooling(encoded, side.mask)
+        scores: Tensor = self.choose(pooled)  # (B, K)
+        return scores
+
+
+class Classify(ClassTask[TextExample]):
+    """One class per text."""
+
+    name = "classify"
+    config_type = ClassifyConfig
+    records = RECORDS
+    formats = (
+        *RECORDS.tables(),
+        RECORDS.jsonl(),
+        Format("folders", (), _read_folders, matches=os.path.isdir),
+        RECORDS.plain_text(),
+    )
+
+    def texts(self, example: TextExample) -> tuple[Tokens, ...]:
+        """The text."""
+        return (example.tokens,)
+
+    def make_head(
+        self, config: TaskConfig, learned: dict[str, Any], widths: Widths
+    ) -> ClassifyHead:
+        """Pooling and a choice."""
+        assert isinstance(config, ClassifyConfig)
+        return ClassifyHead(config, learned["labels"], widths)
+
+
+TASK = Classify()

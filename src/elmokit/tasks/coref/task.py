@@ -1,0 +1,279 @@
+"""`coref`: which of two names a pronoun refers to, if any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.config import check, check_not_negative, check_positive
+from elmokit.engines import to_device
+from elmokit.errors import DataError
+from elmokit.tasks.config import ClassLossConfig, TaskConfig
+from elmokit.tasks.coref.files import FORMATS, RECORDS, CorefExample, Gender, Mention
+from elmokit.tasks.examples import (
+    Span,
+    Tokenize,
+    Tokens,
+    covering_tokens,
+    errors_at,
+    offsets_of,
+)
+from elmokit.tasks.inputs.embedder import Widths
+from elmokit.tasks.modules import TextEncoder, dense_layers, known, mean_pooling, span_mask
+from elmokit.tasks.scores import Counts, LabelScore, Score, all_of, same_length, score_labels
+from elmokit.tasks.task import Batch, ClassHead, FormField, Task
+
+LABELS = ("A", "B", "neither")
+_OTHER, _PRONOUN, _CANDIDATE = range(3)
+"""What a token is to the question."""
+_STEPS = (-40, -20, -10, -5, 0, 5, 10, 20, 40)
+"""Edges between the classes of distance, in tokens; below 0 the name comes after the pronoun."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorefHeadConfig:
+    """From the tokens' vectors, a pronoun and two names to an answer."""
+
+    mark: int = 16
+    """Width of the mark of pronoun and names, and of their distance's vector."""
+    hidden: int = 128
+    """Width of the dense layer that scores a name."""
+    dropout: float = 0.4
+    """Before it and behind it."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "mark", "hidden")
+        check_not_negative(self, "dropout")
+        check(self.dropout < 1, self, "dropout", "give a share below one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorefConfig(TaskConfig):
+    """Settings of `coref`."""
+
+    head: CorefHeadConfig = field(default_factory=CorefHeadConfig)
+
+
+class CorefHead(ClassHead[CorefExample]):
+    """A score for each name, by what it is, what the pronoun is, and how far they are apart.
+
+    Both names are scored by the same layers, so that A and B mean nothing but the first and the
+    second. A third score, from the pronoun alone, is that of neither.
+
+    Args:
+        config: The settings.
+        widths: Of the token vectors.
+    """
+
+    def __init__(self, config: CorefConfig, widths: Widths) -> None:
+        super().__init__(dict.fromkeys(LABELS, 1), ClassLossConfig())
+        head = config.head
+        self.mark = nn.Embedding(3, head.mark)
+        self.encoder = TextEncoder(config.encoder, widths, head.mark)
+        self.distance = nn.Embedding(len(_STEPS) + 1, head.mark)
+        width = self.encoder.width
+        self.judge = dense_layers(3 * width + head.mark, head.hidden, 1, head.dropout)
+        self.neither = dense_layers(width, head.hidden, 1, head.dropout)
+
+    def _scores(self, batch: Batch[CorefExample]) -> Tensor:
+        (side,) = batch.sides
+        texts = [example.tokens for example in batch.examples]
+        pronouns = [token_span(example, example.pronoun) for example in batch.examples]
+        candidates = [
+            [token_span(example, example.a) for example in batch.examples],
+            [token_span(example, example.b) for example in batch.examples],
+        ]
+        asked = span_mask(pronouns, texts, side.mask)  # (B, T)
+        masks = [span_mask(spans, texts, side.mask) for spans in candidates]
+        kinds = torch.full(side.mask.shape, _OTHER, device=side.mask.device)
+        kinds = kinds.masked_fill(masks[0] | masks[1], _CANDIDATE).masked_fill(asked, _PRONOUN)
+        encoded = self.encoder(side, self.mark(kinds))  # (B, T, D)
+        pronoun = mean_pooling(encoded, asked)  # (B, D)
+        scores = []
+        for spans, mask in zip(candidates, masks, strict=True):
+            name = mean_pooling(encoded, mask)  # (B, D)
+            far = self.distance(_distances(spans, pronouns, side.mask.device))  # (B, mark)
+            both = torch.cat([name, pronoun, name * pronoun, far.to(name.dtype)], dim=1)
+            scores.append(self.judge(both))
+        return torch.cat([*scores, self.neither(pronoun)], dim=1)  # (B, 3)
+
+
+def _distances(names: Sequence[Span], pronouns: Sequence[Span], device: torch.device) -> Tensor:
+    """Class of the distance from each name to its pronoun, (B,)."""
+    far = [pronoun.start - name.start for name, pronoun in zip(names, pronouns, strict=True)]
+    edges = to_device(torch.tensor(_STEPS), device)
+    return torch.bucketize(to_device(torch.tensor(far), device), edges)
+
+
+def token_span(example: CorefExample, mention: Mention) -> Span:
+    """Token span of a mention.
+
+    Raises:
+        DataError: The mention is not where it says.
+    """
+    end = mention.start + len(mention.text)
+    span = covering_tokens(example.spans, mention.start, end)
+    if mention.start < 0 or span is None or example.text[mention.start : end] != mention.text:
+        raise DataError(
+            f"{mention.text!r} is not at character {mention.start} of the text "
+            f"{example.text[:40]!r}{f' (id {example.id!r})' if example.id else ''}"
+        )
+    return span
+
+
+# The score of GAP: each example is two decisions, whether the pronoun refers to A, and to B.
+
+
+@dataclass(frozen=True)
+class PronounScore(Score):
+    """The score of pronouns.
+
+    Attributes:
+        total: Decisions on all pronouns.
+        feminine: Decisions on feminine pronouns.
+        masculine: Decisions on masculine pronouns.
+        labels: A, B and neither as three classes.
+    """
+
+    total: Counts
+    feminine: Counts
+    masculine: Counts
+    labels: LabelScore
+    primary: str = "f1"
+
+    @property
+    def bias(self) -> float | None:
+        """F1 on feminine pronouns over F1 on masculine ones; None if the latter is 0."""
+        return self.feminine.f1 / self.masculine.f1 if self.masculine.f1 else None
+
+    def numbers(self) -> dict[str, float]:
+        """F1 for all and for each gender; the bias only if it is known."""
+        numbers = {
+            "f1": self.total.f1,
+            "precision": self.total.precision,
+            "recall": self.total.recall,
+            "feminine_f1": self.feminine.f1,
+            "masculine_f1": self.masculine.f1,
+            "accuracy": self.labels.accuracy,
+        }
+        return numbers if self.bias is None else {**numbers, "bias": self.bias}
+
+    def tables(self) -> dict[str, Any]:
+        """Each answer, and which was taken for which."""
+        return self.labels.tables()
+
+
+def score_pronouns(
+    gold: Sequence[str], predicted: Sequence[str], genders: Sequence[Gender | None]
+) -> PronounScore:
+    """Compare answers ``"A"``, ``"B"`` and ``"neither"``.
+
+    Args:
+        gold: The truth.
+        predicted: The answers.
+        genders: The pronouns' genders; None counts in the total alone.
+    """
+    same_length(gold, predicted)
+    same_length(gold, genders)
+    counts = {"all": Counts(), "feminine": Counts(), "masculine": Counts()}
+    for true, found, gender in zip(gold, predicted, genders, strict=True):
+        for name in ("all", gender):
+            if name is not None:
+                counts[name].correct += true == found != "neither"
+                counts[name].predicted += found != "neither"
+                counts[name].gold += true != "neither"
+    labels = score_labels(gold, predicted)
+    return PronounScore(counts["all"], counts["feminine"], counts["masculine"], labels)
+
+
+class Coref(Task[CorefExample]):
+    """A pronoun, two names, and which of them is meant."""
+
+    name = "coref"
+    config_type = CorefConfig
+    records = RECORDS
+    formats = FORMATS
+    takes = (
+        "(text, pronoun, a, b) with mentions as (text, start), a dictionary with 'text', "
+        "'pronoun', 'a' and 'b', these with 'text' and 'start'"
+    )
+    item_type = tuple[str, tuple[str, int], tuple[str, int], tuple[str, int]]
+    item = "[text, pronoun, a, b], the last three as [words, start]"
+    form = (
+        FormField("text", "text", "Text"),
+        FormField("pronoun", "mention", "Pronoun"),
+        FormField("nameA", "mention", "Name A"),
+        FormField("nameB", "mention", "Name B"),
+    )
+
+    def texts(self, example: CorefExample) -> tuple[Tokens, ...]:
+        """The text."""
+        return (example.tokens,)
+
+    def learn(self, examples: Sequence[CorefExample], config: TaskConfig) -> dict[str, Any]:
+        """Nothing: the answers are always the same three."""
+        for number, example in enumerate(examples, 1):
+            known(example.label, number)
+        self.validate(examples, {})
+        return {}
+
+    def validate(self, gold: Sequence[CorefExample], learned: dict[str, Any]) -> None:
+        """Every mention must be in its text."""
+        super().validate(gold, learned)
+        for number, example in enumerate(gold, 1):
+            with errors_at(f"example {number}"):
+                self.check_input(example, learned)
+
+    def check_input(self, example: CorefExample, learned: dict[str, Any]) -> None:
+        """The same, for one."""
+        for mention in (example.pronoun, example.a, example.b):
+            token_span(example, mention)
+
+    def score(
+        self,
+        gold: Sequence[CorefExample],
+        predicted: Sequence[CorefExample],
+        config: TaskConfig | None = None,
+        learned: dict[str, Any] | None = None,
+    ) -> Score:
+        """F1 for each gender, as the scorer of GAP counts."""
+        genders = [example.gender for example in gold]
+        return score_pronouns(all_of(gold, "label"), all_of(predicted, "label"), genders)
+
+    def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> CorefHead:
+        """Marks, spans and a choice."""
+        assert isinstance(config, CorefConfig)
+        return CorefHead(config, widths)
+
+    def from_item(self, item: Any, tokenize: Tokenize) -> CorefExample | None:
+        """From (text, pronoun, a, b) with mentions as (text, start), or a dictionary with them."""
+        name = ""
+        if isinstance(item, Mapping):
+            name = str(item.get("id", ""))
+            item = tuple(item.get(field) for field in ("text", "pronoun", "a", "b"))
+        match item:
+            case (str(text), first, second, third):
+                pronoun, a, b = (_mention(mention) for mention in (first, second, third))
+                if pronoun is not None and a is not None and b is not None:
+                    tokens = tokenize(text)
+                    spans = offsets_of(text, tokens)
+                    return CorefExample(name, text, pronoun, a, b, tokens, spans)
+        return None
+
+    def answer(self, example: CorefExample) -> str | None:
+        """A, B or neither."""
+        return example.label
+
+
+def _mention(value: object) -> Mention | None:
+    match value:
+        case (str(text), int(start)) | {"text": str(text), "start": int(start)}:
+            return Mention(text, start)
+    return None
+
+
+TASK = Coref()

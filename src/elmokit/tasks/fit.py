@@ -1,0 +1,489 @@
+"""`fit`: labelled examples in, a predictor out.
+
+`TaskRun` is what is to be trained, and trains it; `TaskTrainer` is what the training loop drives.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.checkpoints.sources import DEFAULT_MODEL
+from elmokit.config import from_dict, to_dict
+from elmokit.engines import check_device
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.tasks import get_task
+from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.examples import data_hash, errors_at
+from elmokit.tasks.files import read_labelled
+from elmokit.tasks.inputs.embedder import frequent_words
+from elmokit.tasks.inputs.references import Elmos, Static, as_layers, as_static, reference_to
+from elmokit.tasks.inputs.source import LayerSource, StaticVectors
+from elmokit.tasks.model import TaskModel
+from elmokit.tasks.predictor import Facts, Predictor
+from elmokit.tasks.report import write_report
+from elmokit.tasks.task import Task
+from elmokit.training.checkpoint import Snapshot
+from elmokit.training.display import Display
+from elmokit.training.distributed import DistContext
+from elmokit.training.loop import LoopConfig, StepResult
+from elmokit.training.loop import train as train_loop
+from elmokit.training.optim import (
+    clip_gradients,
+    dense_optimizer,
+    learning_rate,
+    load_optimizer_state,
+    optimizer_tensors,
+)
+from elmokit.training.run_folder import RunDescription, RunFolder
+from elmokit.training.settings import SEEDS, settings_from
+
+RUN_FILE = "run.json"
+LAYERS_FOLDER = "layers"
+_DIFFERENCES = {
+    "task": "another task",
+    "elmo": "another ELMo model",
+    "static": "other static vectors",
+    "config": "other settings",
+    "train": "other training data",
+    "dev": "other dev data",
+}
+"""What a run is said to differ in, by the names of `TaskRun.describe`."""
+_SORTED_BATCHES = 32
+"""Batches among which examples are sorted by length, so that similar ones meet."""
+_TIE = 1e-6
+"""Weight of the other metrics beside the one that training watches: it decides ties alone."""
+
+Data = str | Path | Sequence[Any]
+"""A file that the task reads, or its examples."""
+
+
+def fit(
+    task: str,
+    train: Data,
+    dev: Data,
+    *,
+    elmo: Elmos | None = DEFAULT_MODEL,
+    static: Static | None = None,
+    config: TaskConfig | str | Path | None = None,
+    output: str | Path | None = None,
+    test: Data | None = None,
+    resume: bool = False,
+    device: str | None = None,
+    store: str | Path | None = None,
+    bundle: bool = False,
+    format: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    quiet: bool = False,
+) -> Predictor:
+    """Train a task's model; the weights that are best on the dev data are kept.
+
+    Args:
+        task: ``classify``, ``tag``, ... (`elmokit.tasks.task_names`).
+        train: The training data: a file that the task reads, or examples.
+        dev: The data on which the model is evaluated during training.
+        elmo: A loaded model, or what `elmokit.load` takes, or the folder of another encoder that
+            transformers loads; or several of these in a list. None trains without ELMo.
+        static: Static word vectors (`WordVectors`, or their file).
+        config: Settings, or a TOML file that changes the task's defaults.
+        output: Folder for the predictor, its report and its snapshots; left out, nothing is kept.
+        test: Labelled data on which the best weights are evaluated at the end, for the report.
+        resume: Continue a run that was stopped in this output folder.
+        device: Where to compute; a GPU when there is one.
+        store: Folder for the layers of the data, to be used again by later runs; left out, they
+            are in the output folder and are deleted at the end.
+        bundle: Put the biLM and the static vectors into the predictor's folder.
+        format: Format of the files, if their names do not say it.
+        fields: Names of columns or fields in the files, ``{"text": "review"}``.
+        quiet: Show nothing.
+
+    Raises:
+        KeyboardInterrupt: The run was interrupted; with an output folder it can be resumed.
+    """
+    settings = task_settings(task, config)
+    run = TaskRun(get_task(task), elmo, static, settings, format, dict(fields or {}), device)
+    with ExitStack() as stack:
+        if output is None:
+            if resume:
+                raise ConfigError("resume=True: give the output folder of the run to continue")
+            output = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-"))
+        run.read(train, dev, test)
+        kept = Path(store) if store is not None else None
+        return run.train(Path(output), kept, resume=resume, bundle=bundle, quiet=quiet)
+
+
+def task_settings(
+    task: str, config: TaskConfig | str | Path | None, overrides: Sequence[str] = ()
+) -> TaskConfig:
+    """Settings of a task.
+
+    Args:
+        task: Its name.
+        config: Settings, or a TOML file that changes the task's defaults, or nothing.
+        overrides: Texts such as ``run.epochs=5``, which change the file's or the default settings.
+    """
+    kind = get_task(task).config_type
+    if isinstance(config, TaskConfig):
+        if not isinstance(config, kind):
+            raise ConfigError(f"{task} takes a {kind.__name__}, not a {type(config).__name__}")
+        return config
+    return settings_from(kind(), task, Path(config) if config is not None else None, overrides)
+
+
+class TaskRun:
+    """One training run: the models loaded, the settings complete, the data read.
+
+    Args:
+        task: The task.
+        elmo: A model with layers.
+        static: Static vectors.
+        config: The settings.
+        format: Of the files.
+        fields: Of the files.
+        device: Where to compute.
+    """
+
+    def __init__(
+        self,
+        task: Task[Any],
+        elmo: Elmos | None,
+        static: Static | None,
+        config: TaskConfig,
+        format: str | None,
+        fields: Mapping[str, str],
+        device: str | None,
+    ) -> None:
+        self.task = task
+        self.device = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.elmo: LayerSource | None = None
+        if elmo is not None:
+            self.elmo = as_layers(elmo, copied=config.fine_tune.on)
+        elif config.fine_tune.on:
+            raise ConfigError("fine_tune.on = True: there is no ELMo model to fine-tune")
+        self.static: StaticVectors | None = None
+        if static is not None:
+            self.static = as_static(static)
+            self.static.check_storable()
+        self._elmo_hash = reference_to(self.elmo).get("fingerprint")  # before fine-tuning
+        own = self.elmo.tokenizer if self.elmo is not None else "words"
+        tokenizer = config.inputs.tokenizer or own
+        self.config = replace(config, inputs=replace(config.inputs, tokenizer=tokenizer))
+        self.format = format
+        self.fields = fields
+        self.data: dict[str, Sequence[Any]] = {}
+        """Examples: ``train``, ``dev`` and, where given, ``test``."""
+        self.names: dict[str, str] = {}
+        """What errors call them."""
+
+    def read(self, train: Data, dev: Data, test: Data | None) -> None:
+        """Read labelled examples."""
+        for part, data in (("train", train), ("dev", dev), ("test", test)):
+            if data is not None:
+                self.names[part] = str(data) if isinstance(data, str | Path) else f"the {part} data"
+                self.data[part] = read_labelled(
+                    self.task.name, data, self.config, format=self.format, fields=self.fields
+                )
+
+    def describe(self) -> RunDescription:
+        """What a run must have in common with one that it resumes."""
+        now = {
+            "task": self.task.name,
+            "elmo": self._elmo_hash,
+            "static": reference_to(self.static).get("fingerprint"),
+            "config": _fixed(self.config),
+            "train": data_hash(self.data["train"]),
+            "dev": data_hash(self.data["dev"]),
+        }
+
+        def read(text: str, where: str) -> Mapping[str, object]:
+            """What another call, perhaps of an earlier version, has stored."""
+            try:
+                stored: dict[str, Any] = json.loads(text)
+                before = from_dict(type(self.config), stored["config"], where)
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigError(f"{where}: not what a run left there ({error})") from None
+            return {**stored, "config": _fixed(before)}
+
+        return RunDescription(json.dumps(now, indent=1), now, read, _DIFFERENCES)
+
+    def train(
+        self, output: Path, store: Path | None, *, resume: bool, bundle: bool, quiet: bool
+    ) -> Predictor:
+        """Train, keep the best, write the report.
+
+        Args:
+            output: Folder for everything.
+            store: Folder for the layers of the data. Without one they are in the run's folder until
+                it has ended well, so that a resumed run finds them.
+            resume: Continue the run that is in the folder.
+            bundle: Put the models into the predictor's folder.
+            quiet: Show nothing.
+        """
+        config, folder = self.config, RunFolder(output, RUN_FILE)
+        learned = self._learn()
+        context = DistContext(0, 1, self.device)
+        with folder.starting(self.describe(), resume=resume, context=context):
+            torch.manual_seed(config.run.seed)
+            facts = Facts(self.task.name, config, learned, self._words(), self.fields)
+            predictor = Predictor(facts, self.elmo, self.static, self.device)
+        display = Display(
+            folder.log, visible=True, stream=io.StringIO() if quiet else None, parts=()
+        )
+        display.note(self._description(predictor))
+        start = time.monotonic()
+        own_store = folder.training / LAYERS_FOLDER
+        predictor.model.embedder.prepare(self._sentences(), store or own_store)
+        if (spent := time.monotonic() - start) > 1 and self.elmo is not None:
+            display.note(f"layers of the data computed in {spent:.0f} s")
+        trainer = TaskTrainer(
+            predictor.model,
+            config,
+            self.data["train"],
+            self.data["dev"],
+            save=lambda: predictor.save(output, bundle=bundle),
+        )
+        outcome = train_loop(
+            trainer,
+            loop_config(config, len(self.data["train"])),
+            folder=folder.training,
+            context=context,
+            display=display,
+            resume=resume,
+        )
+        display.close()
+        predictor.model.embedder.release()
+        if outcome.reason == "interrupted":
+            display.note(f"interrupted at step {outcome.step:,}; continue with --resume")
+            raise KeyboardInterrupt
+        if store is None or not store.resolve().is_relative_to(own_store.resolve()):
+            shutil.rmtree(own_store, ignore_errors=True)
+        elmo = None if config.fine_tune.on else self.elmo
+        best = Predictor.load(output, elmo=elmo, static=self.static, device=self.device)
+        write_report(output, folder.log, best, outcome, self.data, display.note)
+        return best
+
+    def _learn(self) -> dict[str, Any]:
+        """What the training data decides; complain about data before anything is written."""
+        with errors_at(self.names["train"]):
+            learned = self.task.learn(self.data["train"], self.config)
+        for part in ("dev", "test"):
+            if part in self.data:
+                with errors_at(self.names[part]):
+                    self.task.validate(self.data[part], learned)
+        return learned
+
+    def _words(self) -> list[str]:
+        inputs = self.config.inputs
+        if not inputs.words:
+            return []
+        sentences = [text for e in self.data["train"] for text in self.task.texts(e)]
+        return frequent_words(sentences, min_count=inputs.min_count, lowercase=inputs.lowercase)
+
+    def _sentences(self) -> list[tuple[str, ...]]:
+        both = [*self.data["train"], *self.data["dev"]]
+        texts = [text for example in both for text in self.task.texts(example)]
+        if "target" in self.config.inputs.elmo_at:
+            texts += [text for example in both if (text := self.task.written(example))]
+        return texts
+
+    def _description(self, predictor: Predictor) -> str:
+        parts = " + ".join(predictor.model.embedder.parts)
+        weights = sum(p.numel() for p in predictor.model.parameters() if p.requires_grad)
+        return (
+            f"{self.task.name}: {len(self.data['train']):,} train / {len(self.data['dev']):,} dev "
+            f"examples; inputs: {parts}; {weights:,} trainable parameters; {self.device.type}"
+        )
+
+
+def _fixed(config: TaskConfig) -> dict[str, Any]:
+    """The settings that cannot change when a run is resumed."""
+    settings = to_dict(config)
+    for name in ("epochs", "patience"):
+        settings["run"].pop(name)
+    settings["optimizer"].pop("lr")  # lower, where the loss has become NaN
+    return settings
+
+
+class TaskTrainer:
+    """A `Trainable` for the training loop.
+
+    Args:
+        model: The model, on its device; its weights are changed.
+        config: The settings.
+        train: The training examples.
+        dev: The dev examples.
+        save: Writes the present weights as the best so far.
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        config: TaskConfig,
+        train: Sequence[Any],
+        dev: Sequence[Any],
+        save: Callable[[], None],
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._train = train
+        self._dev = dev
+        self._save = save
+        self._lengths = [model.length(example) for example in train]
+        self._plan = loop_config(config, len(train))
+        own, tuned = self._parameters()
+        self._groups = [(1.0, own, dense_optimizer(own, config.optimizer))]
+        if tuned:
+            share = config.fine_tune.lr_ratio
+            self._groups.append((share, tuned, dense_optimizer(tuned, config.optimizer)))
+        self._epoch = -1
+        self._batches: list[list[int]] = []
+        torch.manual_seed(config.run.seed)
+
+    def _parameters(self) -> tuple[list[tuple[str, nn.Parameter]], list[tuple[str, nn.Parameter]]]:
+        """What is trained at the full learning rate, and what is fine-tuned at a lower one."""
+        layers = self._model.embedder.layers
+        slow = {id(p) for p in layers.fine_tuned()} if layers is not None else set()
+        named = [(name, p) for name, p in self._model.named_parameters() if p.requires_grad]
+        return [n for n in named if id(n[1]) not in slow], [n for n in named if id(n[1]) in slow]
+
+    # One step
+
+    def step(self, number: int) -> StepResult:
+        """Read a batch (or several), take gradients, change the weights."""
+        settings = self._config.optimizer
+        lr = learning_rate(settings, number, self._plan.max_steps)
+        self._model.train()
+        self._model.embedder.begin(self._epoch_at(number))
+        losses, tokens = [], 0
+        for position in range(number * settings.accumulate, (number + 1) * settings.accumulate):
+            chosen = self._batch(position)
+            loss = self._model.loss([self._train[i] for i in chosen])
+            (loss / settings.accumulate).backward()
+            losses.append(loss.detach())
+            tokens += sum(self._lengths[i] for i in chosen)
+        gradients = [p.grad for _, named, _ in self._groups for _, p in named if p.grad is not None]
+        norm = clip_gradients(gradients, [], settings.clip_norm)
+        for share, _, optimizer in self._groups:
+            for group in optimizer.param_groups:
+                group["lr"] = lr * share
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return StepResult(torch.stack(losses).mean()[None], norm, tokens, lr)
+
+    def _epoch_at(self, step: int) -> float:
+        return (
+            step * self._config.optimizer.accumulate / batch_count(len(self._train), self._config)
+        )
+
+    def _batch(self, position: int) -> list[int]:
+        """The numbers of a batch's examples; `position` counts batches from the start."""
+        epoch, index = divmod(position, batch_count(len(self._train), self._config))
+        if epoch != self._epoch:
+            run = self._config.run
+            self._batches = epoch_batches(self._lengths, run.batch, seed=run.seed, epoch=epoch)
+            self._epoch = epoch
+        return self._batches[index]
+
+    # Evaluation
+
+    def evaluate(self) -> Mapping[str, float]:
+        """The task's scores on the dev data."""
+        score = self._model.score(self._dev)
+        metrics = score.numbers()
+        others = [v for name, v in metrics.items() if name != score.primary]
+        # The loop takes the lowest; ties are broken by the mean of the other metrics.
+        watched = score.value + _TIE * fmean(others) if others else score.value
+        return {"score": -watched, "has_signal": float(score.value > 0), **metrics}
+
+    def save_best(self, measured: Mapping[str, float]) -> None:
+        """Store the present weights as the best so far."""
+        self._save()
+
+    # Resuming
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Weights, optimizer states, random states; which data they belong to."""
+        tensors = {f"model.{name}": t.detach() for name, t in self._model.state_dict().items()}
+        tensors.update(self._optimizer_tensors())
+        tensors["random.cpu"] = torch.get_rng_state()
+        if self._model.embedder.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self._model.embedder.device)
+        return tensors, {"data": data_hash(self._train)}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Load the state of a snapshot."""
+        if snapshot.facts.get("data") != data_hash(self._train):
+            raise ConfigError(
+                "the run was started with other training data; resume it with the same, or start "
+                "a new one in another folder"
+            )
+        tensors = dict(snapshot.tensors)
+        try:
+            weights = {
+                name: tensors[f"model.{name}"] for name, _ in self._model.state_dict().items()
+            }
+            self._model.load_state_dict(weights)
+            for _, named, optimizer in self._groups:
+                load_optimizer_state(optimizer, named, tensors)
+            torch.set_rng_state(tensors["random.cpu"])
+            if "random.cuda" in tensors and self._model.embedder.device.type == "cuda":
+                torch.cuda.set_rng_state(tensors["random.cuda"], self._model.embedder.device)
+        except (KeyError, RuntimeError) as error:
+            raise CheckpointError(
+                f"the snapshot of step {snapshot.step} belongs to a run with other settings "
+                f"({error}); start a new run in another folder"
+            ) from None
+
+    def close(self) -> None:
+        """Nothing runs in the background."""
+
+    def _optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        return itertools.chain.from_iterable(
+            optimizer_tensors(optimizer, named) for _, named, optimizer in self._groups
+        )
+
+
+def batch_count(examples: int, config: TaskConfig) -> int:
+    """Batches of an epoch."""
+    return -(-examples // config.run.batch)
+
+
+def loop_config(config: TaskConfig, examples: int) -> LoopConfig:
+    """When the loop does what, for so many training examples."""
+    run = config.run
+    steps = max(1, batch_count(examples, config) // config.optimizer.accumulate)
+    every = max(1, steps // run.evals_per_epoch)
+    return LoopConfig(run.epochs * steps, every, every, run.patience)
+
+
+def epoch_batches(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[list[int]]:
+    """All examples once, shuffled, those of similar length in one batch.
+
+    Args:
+        lengths: Tokens of each example.
+        size: Examples of a batch.
+        seed: Decides the order, together with the epoch.
+        epoch: Which pass it is.
+    """
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % SEEDS)
+    order = torch.randperm(len(lengths), generator=generator).tolist()
+    stretch = size * _SORTED_BATCHES
+    batches = []
+    for start in range(0, len(order), stretch):
+        similar = sorted(order[start : start + stretch], key=lambda i: lengths[i])
+        batches += [similar[i : i + size] for i in range(0, len(similar), size)]
+    mixed = torch.randperm(len(batches), generator=generator).tolist()
+    return [batches[i] for i in mixed]

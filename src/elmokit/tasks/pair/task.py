@@ -1,0 +1,187 @@
+"""`pair`: how two texts relate (entailment, paraphrase)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.config import check_positive
+from elmokit.tasks.config import ClassHeadConfig, EncoderConfig, TaskConfig, TaskRunConfig
+from elmokit.tasks.examples import Tokenize, Tokens, words_in, words_of
+from elmokit.tasks.files import LabelField, Records, TextField
+from elmokit.tasks.inputs.embedder import Side, Widths
+from elmokit.tasks.modules import TextEncoder, dense_layers, max_pooling, mean_pooling
+from elmokit.tasks.records import ReadOptions, Record
+from elmokit.tasks.task import Batch, ClassHead, ClassTask, FormField
+
+NO_AGREEMENT = "-"
+"""SNLI's label of pairs on which its annotators did not agree: there is none to learn or score."""
+
+
+@dataclass(frozen=True)
+class PairExample:
+    """Two texts and how they relate.
+
+    Attributes:
+        first: Tokens of the first text (the premise).
+        second: Tokens of the second text (the hypothesis).
+        label: The class; None if not known.
+        first_text: The first text before it was tokenised; None if it came as tokens.
+        second_text: The second text before it was tokenised; None if it came as tokens.
+        where: File and line it was read from, for errors; None if it was made.
+    """
+
+    first: Tokens
+    second: Tokens
+    label: str | None = None
+    first_text: str | None = None
+    second_text: str | None = None
+    where: str | None = field(default=None, compare=False, repr=False)
+
+
+def _finish(record: Record, found: dict[str, Any], options: ReadOptions) -> Iterator[PairExample]:
+    """The example, unless its label is needed and the annotators did not agree on one."""
+    agreed = found["label"] != NO_AGREEMENT
+    if agreed or not options.labelled:
+        yield PairExample(**{**found, "label": found["label"] if agreed else None})
+
+
+def _text(name: str, *aliases: str) -> TextField:
+    return TextField(
+        name,
+        *aliases,
+        tokens=f"{name}_tokens",
+        text_at=f"{name}_text",
+        tokens_at=name,
+        written=aliases[0],  # as SNLI has it
+    )
+
+
+RECORDS = Records(
+    PairExample,
+    (
+        _text("first", "sentence1", "premise"),
+        _text("second", "sentence2", "hypothesis"),
+        LabelField("label", "gold_label"),
+    ),
+    finish=_finish,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairHeadConfig(ClassHeadConfig):
+    """From the tokens of two texts to classes."""
+
+    compared: int = 128
+    """Width of a token's comparison with the other text."""
+    dropout: float = 0.3
+    """On the comparisons and before the classes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "compared")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairConfig(TaskConfig):
+    """Settings of `pair`."""
+
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    """The settings of both biLSTMs: the one over the texts and the one over the comparisons."""
+    run: TaskRunConfig = field(default_factory=lambda: TaskRunConfig(epochs=20, patience=5))
+    head: PairHeadConfig = field(default_factory=PairHeadConfig)
+
+
+class PairHead(ClassHead[PairExample]):
+    """ESIM's way: encode, align each text with the other, compare, encode again, pool, choose.
+
+    Args:
+        config: The settings.
+        labels: The classes, and how often each occurs in the training data.
+        widths: Of the token vectors.
+    """
+
+    def __init__(self, config: PairConfig, labels: dict[str, int], widths: Widths) -> None:
+        head = config.head
+        super().__init__(labels, head.loss)
+        self.encoder = TextEncoder(config.encoder, widths)
+        self.compare = nn.Sequential(
+            nn.Linear(4 * self.encoder.width, head.compared), nn.ReLU(), nn.Dropout(head.dropout)
+        )
+        self.composer = TextEncoder(config.encoder, Widths(head.compared, 0))
+        width = 4 * self.composer.width  # mean and maximum of two texts
+        self.choose = dense_layers(width, head.hidden, len(labels), head.dropout)
+
+    def _scores(self, batch: Batch[PairExample]) -> Tensor:
+        first, second = batch.sides
+        one, other = self.encoder(first), self.encoder(second)  # (B, T, D), (B, U, D)
+        alike = torch.einsum("btd,bud->btu", one, other).float()  # (B, T, U)
+        pooled = [
+            *self._pooled(first, one, _aligned(alike, other, second.mask)),
+            *self._pooled(second, other, _aligned(alike.transpose(1, 2), one, first.mask)),
+        ]
+        scores: Tensor = self.choose(torch.cat(pooled, dim=1))  # (B, K)
+        return scores
+
+    def _pooled(self, side: Side, own: Tensor, aligned: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and maximum of a text's comparisons, (B, D) each."""
+        compared = self.compare(torch.cat([own, aligned, own - aligned, own * aligned], dim=2))
+        composed = self.composer(Side(compared, None, side.lengths, side.mask))  # (B, T, D)
+        return mean_pooling(composed, side.mask), max_pooling(composed, side.mask)
+
+
+def _aligned(alike: Tensor, other: Tensor, mask: Tensor) -> Tensor:
+    """What each token finds in the other text.
+
+    Args:
+        alike: How alike tokens are, (B, T, U).
+        other: The other text's tokens, (B, U, D).
+        mask: Of the other text, (B, U).
+    """
+    # Finite, so that a text without tokens gives numbers too.
+    shares = alike.masked_fill(~mask[:, None, :], torch.finfo(alike.dtype).min).softmax(dim=2)
+    return torch.einsum("btu,bud->btd", shares.to(other.dtype), other)
+
+
+class Pair(ClassTask[PairExample]):
+    """One class for two texts."""
+
+    name = "pair"
+    config_type = PairConfig
+    records = RECORDS
+    formats = (RECORDS.jsonl(), *RECORDS.tables())
+    takes = "two texts (first, second), each as text or tokens, a dictionary with both"
+    item_type = tuple[str | list[str], str | list[str]]
+    item = "[first, second], each a text or tokens"
+    form = (FormField("first", "text", "First text"), FormField("second", "text", "Second text"))
+
+    def texts(self, example: PairExample) -> tuple[Tokens, ...]:
+        """Both texts."""
+        return (example.first, example.second)
+
+    def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> PairHead:
+        """Alignment and a choice."""
+        assert isinstance(config, PairConfig)
+        return PairHead(config, learned["labels"], widths)
+
+    def from_item(self, item: Any, tokenize: Tokenize) -> PairExample | None:
+        """From two texts, each as text or as tokens, or a dictionary with them."""
+        names = RECORDS.names()
+        match item:
+            case Mapping():
+                first = words_in(item, tokenize, names, "first", "first_tokens")
+                second = words_in(item, tokenize, names, "second", "second_tokens")
+            case (one, other):
+                first, second = words_of(one, tokenize), words_of(other, tokenize)
+            case _:
+                return None
+        if first is None or second is None:
+            return None
+        return PairExample(first.tokens, second.tokens, None, first.text, second.text)
+
+
+TASK = Pair()
