@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import elmokit
+from elmokit import engines
 from elmokit.cli.encode import encode
-from elmokit.encode import elmo as elmo_module
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -101,7 +101,7 @@ def test_encode_batch_size_changes_nothing(run, tmp_path, lines_file, model, elm
 
 def test_encode_default_batch_is_the_library_s():
     assert encode.__kwdefaults__["batch_tokens"] is None
-    for number in (elmo_module.BATCH_TOKENS, elmo_module.GPU_BATCH_TOKENS):
+    for number in (engines.BATCH_TOKENS, engines.GPU_BATCH_TOKENS):
         assert f"{number} on a" in encode.__doc__
 
 

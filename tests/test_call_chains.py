@@ -1,0 +1,43 @@
+"""How many files a call leads through, from the public function to the matmul.
+
+`python tests/support/call_chains.py` prints the chains.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "tests" / "support" / "call_chains.py"
+LIMITS = {"encode": ("files", 12)}
+
+
+@pytest.fixture(scope="module")
+def traced() -> dict[str, dict[str, list[str]]]:
+    """What the script prints: it runs in a process of its own, so that first calls are first."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--json", "encode"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("scene", LIMITS)
+def test_chain_is_short(traced, scene):
+    what, most = LIMITS[scene]
+    files = traced[scene][what]
+    assert len(files) <= most, "\n".join(files)
+
+
+def test_chain_leads_from_the_facade_to_the_arithmetic(traced):
+    files = traced["encode"]["files"]
+    assert files[0] == "encode/elmo.py"
+    assert {file.partition("/")[0] for file in files} >= {"text", "encode", "model", "engines"}
