@@ -1,8 +1,8 @@
 """Every size and switch of a model, checked when it is built.
 
-One frozen dataclass per stage of the data's way: text, characters, words, LSTM, softmax. All of
-them go to JSON and TOML and come back equal (`to_dict`, `from_dict`, `dumps_toml`, `loads_toml`).
-An optional field is absent from the file when it is None.
+One frozen dataclass per part: text, characters, words, LSTM, softmax. All of them go to JSON and
+TOML and come back equal (`to_dict`, `from_dict`, `dumps_toml`, `loads_toml`). An optional field is
+absent from the file when it is None.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ def _check_clip(owner: object, name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig:
-    """How text becomes tokens, and how the vocabulary spells its special words."""
+    """How text becomes tokens, and how the vocabulary writes its special words."""
 
     tokenizer: str = "words"
     """Name of the tokeniser for text given as a string: words, space, chars, jieba, spacy:xx."""
     begin: str = "<S>"
-    """The word that opens every sentence."""
+    """The marker before every sentence."""
     end: str = "</S>"
-    """The word that closes every sentence."""
+    """The marker after every sentence."""
     unknown: str = "<UNK>"
     """The vocabulary's name for a word it does not hold."""
 
@@ -94,7 +94,7 @@ class TextConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CharacterConfig:
-    """The character CNN that reads a word's spelling."""
+    """The character CNN over the characters of a word."""
 
     alphabet: Literal["bytes", "unicode"] = "bytes"
     """UTF-8 bytes with fixed ids, or Unicode characters with a dictionary of their own."""
@@ -111,7 +111,7 @@ class CharacterConfig:
     highways: int = 2
     """Number of highway layers above the filters."""
     swapped_markers: bool = False
-    """The word opens with the end marker and closes with the begin marker, as
+    """The word starts with the end marker and ends with the begin marker, as
     ELMoForManyLangs trained all its models."""
 
     def __post_init__(self) -> None:
@@ -171,13 +171,13 @@ class LstmConfig:
     layers: int = 2
     """L, the number of LSTM layers in each direction."""
     cells: int = 4096
-    """H, memory cells of a layer."""
+    """H, cells of a layer."""
     width: int = 512
     """P, width of one direction's output, and of the token vectors that enter."""
     projection: bool = True
-    """Whether a matrix takes the H cells down to P; without it H must equal P."""
+    """Whether a matrix projects the H cells to P; without it H must equal P."""
     cell_clip: float | None = None
-    """Bound on the memory cells; none when left out. Published models use 3."""
+    """Bound on the cell state; none when left out. Published models use 3."""
     projection_clip: float | None = None
     """Bound on the projected output; none when left out. Published models use 3."""
     residual: bool = True
@@ -236,7 +236,7 @@ class MixConfig:
     count: int = 1
     """How many mixes (outputs) are stored."""
     layer_norm: bool = False
-    """Whether each layer is normalised before it is weighed."""
+    """Whether each layer is normalised before it is weighted."""
 
     def __post_init__(self) -> None:
         _check_size(self, "count")
@@ -245,13 +245,13 @@ class MixConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """A whole model: every published ELMo is one value of this class."""
+    """A model: every published ELMo is one value of this class."""
 
     text: TextConfig = field(default_factory=TextConfig)
     characters: CharacterConfig | None = None
     words: WordConfig | None = None
     input_projection: bool = True
-    """Whether a matrix takes [word vector ; character vector] to the LSTM's width P."""
+    """Whether a matrix projects [word vector ; character vector] to the LSTM's width P."""
     lstm: LstmConfig = field(default_factory=LstmConfig)
     softmax: SoftmaxConfig | None = None
     mix: MixConfig | None = None
@@ -329,26 +329,26 @@ def from_dict(kind: type[Config], data: Mapping[str, Any], where: str = "") -> C
     Args:
         kind: The dataclass to build.
         data: Plain values, as `to_dict` gives them.
-        where: Dotted path or file name that leads the error messages.
+        where: Dotted path or file name for the start of error messages.
 
     Raises:
         ConfigError: A field is unknown, missing, of the wrong type or impossible.
     """
-    place = where or kind.__name__
+    label = where or kind.__name__
     if not isinstance(data, Mapping):
-        raise ConfigError(f"{place}: expected a table of fields, found {data!r}")
+        raise ConfigError(f"{label}: expected a table of fields, found {data!r}")
     hints = typing.get_type_hints(kind)
     fields = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    data = with_present_names(kind, data, place)
+    data = with_present_names(kind, data, label)
     unknown = sorted(set(data) - set(fields))
     if unknown:
-        raise ConfigError(f"{place}: unknown field {unknown[0]!r}; known: {', '.join(fields)}")
+        raise ConfigError(f"{label}: unknown field {unknown[0]!r}; known: {', '.join(fields)}")
     values: dict[str, Any] = {}
     for name, item in fields.items():
         if name in data:
-            values[name] = _convert(hints[name], data[name], f"{place}.{name}")
+            values[name] = _convert(hints[name], data[name], f"{label}.{name}")
         elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
-            raise ConfigError(f"{place}.{name} is missing")
+            raise ConfigError(f"{label}.{name} is missing")
     try:
         return kind(**values)
     except ConfigError as error:
@@ -392,7 +392,7 @@ def _listed(value: Any) -> Any:
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
-    """Bring a plain value to the type a field asks for; sizes are checked by the dataclass."""
+    """Convert a plain value to the type of a field; sizes are checked by the dataclass."""
     if isinstance(hint, types.UnionType):
         hint = next(option for option in typing.get_args(hint) if option is not type(None))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
@@ -412,7 +412,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 
 
 def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    """A table's own values first, then its sub-tables, as TOML wants it."""
+    """A table's own values first, then its sub-tables, as TOML requires."""
     lines = [
         f"{name} = {_toml_value(value)}"
         for name, value in table.items()
@@ -426,5 +426,5 @@ def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
 
 
 def _toml_value(value: Any) -> str:
-    """JSON spells scalars and lists as TOML does, but for one control character in strings."""
+    """JSON writes scalars and lists as TOML does, except one control character in strings."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

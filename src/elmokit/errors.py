@@ -1,6 +1,6 @@
-"""The three kinds of complaint a user can meet.
+"""The exceptions that bad input raises.
 
-A message says what is wrong, where (file, line, field) and what to do. All three derive from
+A message says what is wrong, where (file, line, field) and what to do. All derive from
 `ElmokitError`, so one ``except`` clause catches everything elmokit raises on bad input.
 """
 

@@ -162,7 +162,7 @@ def test_cut_file_is_refused_or_whole_where_it_matters(tmp_path, victim):
         weights = outcome(source)
         refusals += weights is None
         assert weights is None or same(weights, whole), length
-    # Behind what is needed lie at most trailing zeros, or the slots of an optimizer.
+    # After what is needed come at most trailing zeros, or the slots of an optimizer.
     assert refusals > 0.6 * len(lengths)
 
 
@@ -205,9 +205,9 @@ def test_flipped_bits_near_the_start_are_refused_or_make_sense(tmp_path, victim)
     data = file.read_bytes()
     rng = random.Random(f"start of {victim.name}")
     for _ in range(80):
-        place = rng.randrange(min(len(data), 1500))
+        position = rng.randrange(min(len(data), 1500))
         file.write_bytes(
-            data[:place] + bytes([data[place] ^ 1 << rng.randrange(8)]) + data[place + 1 :]
+            data[:position] + bytes([data[position] ^ 1 << rng.randrange(8)]) + data[position + 1 :]
         )
         weights = outcome(source)
         if victim.checksums and weights is not None:
@@ -228,8 +228,8 @@ def test_native_tensor_data_has_no_bit_that_may_flip(tmp_path):
     source, file = NATIVE.make(tmp_path)
     data = file.read_bytes()
     start = 8 + struct.unpack("<Q", data[:8])[0]
-    for place in range(start, len(data), 397):
-        file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    for position in range(start, len(data), 397):
+        file.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
         message = refused(source, "model.safetensors", "checksum")
     assert "lstm" in message or "encoder" in message
 
@@ -243,8 +243,8 @@ def test_tf_tensor_data_has_no_bit_that_may_flip(tmp_path):
     for name, entry in bundle.entries.items():
         if "Adagrad" in name or not entry.shape:
             continue
-        for place in (entry.offset, entry.offset + entry.size - 1):
-            file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        for position in (entry.offset, entry.offset + entry.size - 1):
+            file.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
             refused(source, file.name, name, "checksum")
             checked += 1
     assert checked > 40
@@ -478,13 +478,13 @@ def test_doubles_beyond_float32_are_refused_without_a_warning(tmp_path):
 # Options.
 
 
-def options_changed(folder: Path, source: str, file: str, *place: str, to: object) -> Path:
+def options_changed(folder: Path, source: str, file: str, *keys: str, to: object) -> Path:
     target = copied(GOLDEN / source, folder)
     options = json.loads((target / file).read_bytes())
     inner = options
-    for name in place[:-1]:
+    for name in keys[:-1]:
         inner = inner[name]
-    inner[place[-1]] = to
+    inner[keys[-1]] = to
     (target / file).write_text(json.dumps(options), encoding="utf-8")
     return target
 
@@ -547,7 +547,7 @@ def test_option_of_the_softmax_must_be_a_switch(tmp_path, share):
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "named"),
+    ("keys", "value", "named"),
     [
         (("encoder", "cell_clip"), "3", "cell_clip"),
         (("encoder", "proj_clip"), 10**400, "too large"),
@@ -563,9 +563,9 @@ def test_option_of_the_softmax_must_be_a_switch(tmp_path, share):
         (("token_embedder",), "x", "token_embedder"),
     ],
 )
-def test_many_langs_architecture_that_is_wrong_is_named(tmp_path, place, value, named):
+def test_many_langs_architecture_that_is_wrong_is_named(tmp_path, keys, value, named):
     file = "cnn_50_100_512_4096_sample.json"
-    refused(options_changed(tmp_path, "many-langs/with-config", file, *place, to=value), named)
+    refused(options_changed(tmp_path, "many-langs/with-config", file, *keys, to=value), named)
 
 
 @pytest.mark.parametrize(
@@ -646,10 +646,10 @@ def test_native_config_edits_are_refused(tmp_path):
         ("config.text.begin", "<S>", "<S>"),
         ("config.text.begin", "", "begin"),
     ]
-    for place, value, named in edits:
+    for field, value, named in edits:
         data = json.loads(json.dumps(whole))
         inner = data
-        *outer, last = place.split(".")
+        *outer, last = field.split(".")
         for name in outer:
             inner = inner[name]
         inner[last] = value
@@ -929,15 +929,17 @@ def tar_with(path: Path, name: str, data: bytes, **fields) -> None:
         archive.addfile(entry, io.BytesIO(data))
 
 
-@pytest.mark.parametrize("pack", [zip_with, tar_with])
+@pytest.mark.parametrize("archive", [zip_with, tar_with])
 @pytest.mark.parametrize("name", ESCAPES)
-def test_archive_entry_that_climbs_out_is_refused(tmp_path, unpacking_place, name, pack):
+def test_archive_entry_that_climbs_out_is_refused(tmp_path, extraction_folder, name, archive):
     name = name.format(out=str(tmp_path / "out").lstrip("/"))
     path = tmp_path / "in" / "model.bin"
     path.parent.mkdir()
-    pack(path, name, b"escaped")
+    archive(path, name, b"escaped")
     refused(path, str(path), "leads out of the archive")
-    escaped = [p for place in (tmp_path, unpacking_place.parent) for p in place.rglob("*escaped*")]
+    escaped = [
+        p for folder in (tmp_path, extraction_folder.parent) for p in folder.rglob("*escaped*")
+    ]
     assert escaped == []
 
 
@@ -1138,7 +1140,7 @@ def test_hdf5_dataset_of_another_type_is_refused(hdf5_folder, dtype):
     refused(hdf5_folder, "char_embed", "floating-point")
 
 
-# Safetensors headers that lie.
+# Safetensors headers with wrong claims.
 
 
 def safetensors_bytes(header: object, data: bytes, length: int | None = None) -> bytes:
@@ -1147,7 +1149,7 @@ def safetensors_bytes(header: object, data: bytes, length: int | None = None) ->
 
 
 ONE = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
-LIES = {
+WRONG_HEADERS = {
     "no header": b"",
     "length beyond the file": safetensors_bytes({}, b"", 1 << 40),
     "length beyond all": safetensors_bytes({}, b"", (1 << 64) - 1),
@@ -1174,10 +1176,10 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_safetensors_header_that_lies_is_refused(tmp_path, lie):
+@pytest.mark.parametrize("wrong", WRONG_HEADERS)
+def test_safetensors_header_with_a_wrong_claim_is_refused(tmp_path, wrong):
     golden("bilm-hdf5/standard").load().save(tmp_path / "model")
-    (tmp_path / "model" / "model.safetensors").write_bytes(LIES[lie])
+    (tmp_path / "model" / "model.safetensors").write_bytes(WRONG_HEADERS[wrong])
     refused(tmp_path / "model", "model")
 
 

@@ -323,10 +323,12 @@ def test_tf_softmax_gives_the_log_probabilities_of_the_original_software(model):
         logp = torch.log_softmax(scores, dim=1)
         logp = logp.reshape(len(sentence) + 2, -1, logp.shape[1])  # position, direction, word
         ids = [elmo.vocabulary.id(word) for word in ["<S>", *sentence, "</S>"]]
-        forward = [float(logp[place - 1, 0, ids[place]]) for place in range(1, len(ids))]
+        forward = [float(logp[t - 1, 0, ids[t]]) for t in range(1, len(ids))]
         assert_close(np.float32(forward), expected[f"forward_logp_{number}"], atol=2e-5)
         if elmo.config.lstm.backward:
-            backward = [float(logp[place + 1, 1, ids[place]]) for place in range(len(ids) - 1)]
+            backward = [
+                float(logp[position + 1, 1, ids[position]]) for position in range(len(ids) - 1)
+            ]
             assert_close(np.float32(backward), expected[f"backward_logp_{number}"], atol=2e-5)
         else:
             assert f"backward_logp_{number}" not in expected
@@ -414,13 +416,13 @@ def test_allennlp_unpacked_folder_and_bare_weights_equal_the_archive(tmp_path):
         assert_same_model(elmokit.load(source), model.load(), model.sentences())
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_allennlp_layer_norm_comes_from_the_settings(tmp_path, asked):
+@pytest.mark.parametrize("layer_norm", [True, False])
+def test_allennlp_layer_norm_comes_from_the_settings(tmp_path, layer_norm):
     with tarfile.open(ALLENNLP[0].source) as archive:
         archive.extractall(tmp_path, filter="data")
-    settings = {"model": {"embedders": [{"elmo": {"do_layer_norm": asked}}]}}
+    settings = {"model": {"embedders": [{"elmo": {"do_layer_norm": layer_norm}}]}}
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    assert elmokit.load(tmp_path).config.mix.layer_norm is asked
+    assert elmokit.load(tmp_path).config.mix.layer_norm is layer_norm
 
 
 def test_allennlp_zip_based_torch_file_equals_the_old_kind(tmp_path):
@@ -480,14 +482,14 @@ def test_many_langs_without_any_json_uses_the_released_settings(tmp_path):
 # Archives.
 
 
-def packed_tar(folder: Path, path: Path, inside: str) -> Path:
+def as_tar(folder: Path, path: Path, inside: str) -> Path:
     with tarfile.open(path, "w:gz") as archive:
         for file in sorted(folder.rglob("*")):
             archive.add(file, f"{inside}{file.relative_to(folder)}", recursive=False)
     return path
 
 
-def packed_zip(folder: Path, path: Path, inside: str) -> Path:
+def as_zip(folder: Path, path: Path, inside: str) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(folder.rglob("*")):
             archive.write(file, f"{inside}{file.relative_to(folder)}")
@@ -495,15 +497,15 @@ def packed_zip(folder: Path, path: Path, inside: str) -> Path:
 
 
 @pytest.mark.parametrize("inside", ["", "./", "model/", "a/b/"])
-@pytest.mark.parametrize("pack", [packed_tar, packed_zip])
+@pytest.mark.parametrize("archive", [as_tar, as_zip])
 @pytest.mark.parametrize(
     "name", ["tf-checkpoint/standard", "tf-hub/google", "bilm-hdf5/word", "many-langs/released"]
 )
-def test_archive_equals_the_folder_inside(tmp_path, name, pack, inside):
+def test_archive_equals_the_folder_inside(tmp_path, name, archive, inside):
     model = golden(name)
-    if pack is packed_zip and inside == "./":
+    if archive is as_zip and inside == "./":
         inside = "model with spaces/"
-    path = pack(model.source, tmp_path / "packed.bin", inside)
+    path = archive(model.source, tmp_path / "archived.bin", inside)
     elmo = elmokit.load(path)
     assert elmo.source == str(path)
     assert_same_model(elmo, model.load(), model.sentences()[:2])
@@ -520,11 +522,11 @@ def test_archive_may_be_compressed_otherwise_or_not_at_all(tmp_path, compression
 def test_archive_of_a_native_model_outlives_the_archive(tmp_path):
     elmo = STANDARD.load()
     elmo.save(tmp_path / "model")
-    path = packed_zip(tmp_path / "model", tmp_path / "model.zip", "")
-    packed = elmokit.load(path)
+    path = as_zip(tmp_path / "model", tmp_path / "model.zip", "")
+    archived = elmokit.load(path)
     path.unlink()
-    assert packed.kind == "elmokit"
-    assert_same_model(packed, elmo, STANDARD.sentences())
+    assert archived.kind == "elmokit"
+    assert_same_model(archived, elmo, STANDARD.sentences())
 
 
 def test_hdf5_models_share_one_reader():

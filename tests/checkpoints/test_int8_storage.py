@@ -146,7 +146,7 @@ def test_int8_model_saved_again_is_the_same_file(tmp_path, tiny):
 @settings(max_examples=25)
 @given(checkpoint=checkpoints())
 def test_int8_folder_holds_any_model(tmp_path_factory, checkpoint):
-    """Whatever the limit on what is large: every matrix of these small models is packed."""
+    """Whatever the limit on what is large: every matrix of these small models is quantized."""
     folder = tmp_path_factory.mktemp("any")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantized, "SMALLEST_MATRIX", 1)
@@ -261,14 +261,14 @@ def test_int8_file_that_does_not_fit_is_refused(tmp_path, tiny, damage):
 
 
 @settings(max_examples=40)
-@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_int8_file_has_no_number_whose_bit_may_flip(tmp_path_factory, place, bit):
+@given(share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_int8_file_has_no_number_whose_bit_may_flip(tmp_path_factory, share, bit):
     folder = tmp_path_factory.mktemp("flip") / "model"
     elmokit.load("test-tiny").save(folder, storage="int8")
     path = folder / "model.safetensors"
     data = bytearray(path.read_bytes())
     start = 8 + int.from_bytes(data[:8], "little")
-    data[start + int(place * (len(data) - start))] ^= 1 << bit
+    data[start + int(share * (len(data) - start))] ^= 1 << bit
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match="checksum"):
         elmokit.load(folder)

@@ -84,7 +84,7 @@ def test_hdf5_export_gives_the_same_model_and_so_does_native_after_it(tmp_path, 
     exported = elmokit.load(tmp_path / "export")
     exported.save(tmp_path / "second")
     again = elmokit.load(tmp_path / "second")
-    if elmo.config.mix is not None:  # the layout has no place for a mix
+    if elmo.config.mix is not None:  # the layout has no mix
         elmo = Elmo(
             replace(
                 elmo.checkpoint(),
@@ -381,10 +381,10 @@ def test_config_names_the_table_that_is_no_table(table, value):
         from_dict(ModelConfig, {**VALID, table: value})
 
 
-@pytest.mark.parametrize("place", ["", "lstm", "characters", "text"])
-def test_config_names_an_unknown_field(place):
+@pytest.mark.parametrize("part", ["", "lstm", "characters", "text"])
+def test_config_names_an_unknown_field(part):
     data = json.loads(json.dumps(VALID))
-    (data[place] if place else data)["surprise"] = 1
+    (data[part] if part else data)["surprise"] = 1
     with pytest.raises(ConfigError, match="unknown field 'surprise'"):
         from_dict(ModelConfig, data)
 
@@ -475,7 +475,7 @@ def test_save_that_fails_leaves_the_old_model(tmp_path, standard_hdf5, monkeypat
         genuine = os.replace
 
         def failing(source, target):
-            if str(source).endswith(".part"):  # the new folder on its way to its place
+            if str(source).endswith(".part"):  # the new folder, renamed to its path
                 out_of_space()
             genuine(source, target)
 

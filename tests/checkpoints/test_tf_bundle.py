@@ -98,9 +98,9 @@ class Record:
 
 def block(records: list[tuple[bytes, bytes]], interval: int = 16, kind: int = 0) -> bytes:
     out, restarts, previous = b"", [], b""
-    for place, (key, value) in enumerate(records):
+    for item, (key, value) in enumerate(records):
         shared = 0
-        if place % interval == 0:
+        if item % interval == 0:
             restarts.append(len(out))
         else:
             while key[: shared + 1] == previous[: shared + 1]:
@@ -125,8 +125,8 @@ def table(records: dict[bytes, bytes], per_block: int = 1000, kind: int = 0) -> 
 
 def table_of_blocks(blocks: list[bytes]) -> bytes:
     out, handles = b"", []
-    for place, data in enumerate(blocks):
-        handles.append((b"%06d" % place, varint(len(out)) + varint(len(data) - 5)))
+    for item, data in enumerate(blocks):
+        handles.append((b"%06d" % item, varint(len(out)) + varint(len(data) - 5)))
         out += data
     footer = b""
     for data in (block([]), block(handles, interval=1)):
@@ -242,7 +242,7 @@ def test_tf_bundle_lists_strings_but_does_not_read_them():
         bundle.read("dtype/string")
 
 
-# What TensorFlow writes seldom.
+# What TensorFlow rarely writes.
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -529,8 +529,8 @@ def test_tf_bundle_refuses_blocks_outside_the_file_and_repeated_blocks(tmp_path)
 def test_tf_bundle_bounds_keys_that_grow_by_sharing(tmp_path):
     """Each key repeats a long one and adds a byte: 350 kB of file, three gigabytes of keys."""
     out = varint(0) + varint(300_000) + varint(0) + b"k" * 300_000
-    for place in range(10_000):
-        out += varint(300_000 + place) + varint(1) + varint(0) + b"k"
+    for position in range(10_000):
+        out += varint(300_000 + position) + varint(1) + varint(0) + b"k"
     (tmp_path / "x.index").write_bytes(table_of_blocks([sealed(out + b"\0" * 4)]))
     tracemalloc.start()
     start = time.perf_counter()
@@ -560,13 +560,13 @@ def whole(tmp_path_factory):
 
 
 def survives(prefix: Path) -> bool:
-    """Read everything: true when all is as it was, false when the reader complained."""
+    """Read everything: true when all is as it was, false when the reader refused it."""
     try:
         bundle = TensorBundle(prefix)
         values = {name: bundle.read(name) for name in bundle.names()}
     except CheckpointError as error:
         if str(prefix) not in str(error):
-            raise  # a complaint must name the file
+            raise  # the message must name the file
         return False
     assert values.keys() == TENSORS.keys()
     assert all(same(values[name], TENSORS[name]) for name in TENSORS)
@@ -576,23 +576,23 @@ def survives(prefix: Path) -> bool:
 def test_tf_bundle_finds_a_flipped_bit_in_every_byte_of_the_data(whole):
     prefix, (index, index_bytes), (data, data_bytes) = whole
     index.write_bytes(index_bytes)
-    for place in range(len(data_bytes)):
+    for position in range(len(data_bytes)):
         damaged = bytearray(data_bytes)
-        damaged[place] ^= 1 << place % 8
+        damaged[position] ^= 1 << position % 8
         data.write_bytes(damaged)
-        assert not survives(prefix), place
+        assert not survives(prefix), position
 
 
 def test_tf_bundle_finds_a_flipped_bit_in_every_byte_of_the_index(whole):
     prefix, (index, index_bytes), (data, data_bytes) = whole
     data.write_bytes(data_bytes)
     harmless = set()
-    for place in range(len(index_bytes)):
+    for position in range(len(index_bytes)):
         damaged = bytearray(index_bytes)
-        damaged[place] ^= 1 << place % 8
+        damaged[position] ^= 1 << position % 8
         index.write_bytes(damaged)
         if survives(prefix):
-            harmless.add(place)
+            harmless.add(position)
     # Only the footer's padding, between its handles and the magic number, means nothing.
     assert harmless < set(range(len(index_bytes) - 48, len(index_bytes) - 8))
 
@@ -613,8 +613,8 @@ def test_tf_bundle_survives_or_refuses_random_damage(whole, data):
     prefix, *files = whole
     for path, content in files:
         damaged = bytearray(content)
-        for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
-            damaged[place] = data.draw(st.integers(0, 255))
+        for position in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
+            damaged[position] = data.draw(st.integers(0, 255))
         if data.draw(st.integers(0, 3)) == 0:
             start = data.draw(st.integers(0, len(damaged)))
             stop = start + data.draw(st.integers(0, 40))
@@ -640,15 +640,15 @@ odd_sizes = st.one_of(st.integers(-3, 5), st.integers(-(2**63), 2**63 - 1))
 @given(
     dtype=st.one_of(st.sampled_from([1, 3, 7, 10, 14, 19]), odd_sizes),
     shape=st.lists(odd_sizes, max_size=4),
-    place=st.tuples(odd_sizes, odd_sizes, odd_sizes),
+    location=st.tuples(odd_sizes, odd_sizes, odd_sizes),
     ranges=st.lists(st.lists(st.tuples(odd_sizes, odd_sizes), max_size=3), max_size=3),
     extra=st.binary(max_size=20),
     head=st.one_of(st.just(header()), st.binary(max_size=12)),
 )
 def test_tf_bundle_refuses_false_claims_with_true_checksums(
-    whole, dtype, shape, place, ranges, extra, head
+    whole, dtype, shape, location, ranges, extra, head
 ):
-    shard, offset, size = place
+    shard, offset, size = location
     record = Record(dtype, tuple(shape), offset, size, 0, shard, ranges, extra)
     read_all(write(whole[0].parent, {"w": record}, b"\0" * 8, head))
 

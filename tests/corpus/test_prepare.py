@@ -145,7 +145,7 @@ def test_prepare_holds_out_whole_documents_by_their_text(tmp_path: Path) -> None
     other = prepare(tmp_path, files[2], files[0], settings=config, overwrite=True)
     again = documents_of(other, "heldout")
     assert [d for d in again if d in heldout] == again
-    # Copies stand on one side.
+    # Copies are in one split.
     twice = prepare(tmp_path, files[0], files[0], settings=config, overwrite=True)
     assert {d[0][1] for d in documents_of(twice)}.isdisjoint(
         d[0][1] for d in documents_of(twice, "heldout")
@@ -407,8 +407,8 @@ def test_prepare_killed_run_leaves_nothing(tmp_path: Path, number: signal.Signal
         run.stdout.readline()  # the first chunk is done
         run.send_signal(number)
         # The workers hold the pipe too: this returns when they have ended as well.
-        _, complaint = run.communicate(timeout=30)
-    assert b"KeyboardInterrupt" in complaint or number == signal.SIGKILL
+        _, stderr = run.communicate(timeout=30)
+    assert b"KeyboardInterrupt" in stderr or number == signal.SIGKILL
     assert not (tmp_path / "corpus").exists()
     left = [path.name for path in tmp_path.iterdir() if path.name not in ("a.txt", "run.py")]
     assert all(name.startswith(".elmokit-") for name in left)

@@ -20,27 +20,27 @@ from elmokit.text.vocab import Vocabulary
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """300 documents in several shards; the longer a document's number, the longer its sentences."""
-    place = tmp_path_factory.mktemp("shards")
+    target = tmp_path_factory.mktemp("shards")
     generator = np.random.default_rng(0)
     documents = []
     for _ in range(300):
         lengths = generator.integers(1, 12, size=generator.integers(1, 6))
         lines = [" ".join(f"w{n}" for n in generator.zipf(1.5, k) % 400) for k in lengths]
         documents.append("\n".join(lines))
-    (place / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    (target / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
     config = CorpusConfig(tokenizer="space", sentences="line", heldout=0.2, shard_tokens=700)
-    prepare_corpus([place / "a.txt"], place / "corpus", settings=config, workers=1)
-    return place / "corpus"
+    prepare_corpus([target / "a.txt"], target / "corpus", settings=config, workers=1)
+    return target / "corpus"
 
 
 @pytest.fixture
 def copy(folder: Path, tmp_path: Path) -> Path:
     """A copy that may be damaged."""
-    place = tmp_path / "copy"
-    place.mkdir()
+    target = tmp_path / "copy"
+    target.mkdir()
     for path in folder.iterdir():
-        (place / path.name).write_bytes(path.read_bytes())
-    return place
+        (target / path.name).write_bytes(path.read_bytes())
+    return target
 
 
 def test_shards_number_sentences_through(folder: Path) -> None:
@@ -49,11 +49,11 @@ def test_shards_number_sentences_through(folder: Path) -> None:
     assert len(list(train.token_arrays())) > 3
     assert len(train) == train.counts.sentences
     assert train.tokens == train.counts.tokens == int(train.lengths().sum())
-    whole = np.concatenate(list(train.token_arrays()))
+    tokens = np.concatenate(list(train.token_arrays()))
     ends = np.cumsum(train.lengths())
     for number in range(len(train)):
         start = ends[number] - train.lengths()[number]
-        assert np.array_equal(train.tokens_of(number), whole[start : ends[number]])
+        assert np.array_equal(train.tokens_of(number), tokens[start : ends[number]])
     starts = train.document_starts()
     assert len(starts) == train.counts.documents
     assert starts[0] == 0

@@ -35,10 +35,10 @@ def dump(*pages: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("ending", "pack"),
+    ("suffix", "compress"),
     [("", bytes), (".bz2", bz2.compress), (".gz", gzip.compress), (".xz", lzma.compress)],
 )
-def test_wikipedia_reads_articles_alone(tmp_path: Path, ending: str, pack: object) -> None:
+def test_wikipedia_reads_articles_alone(tmp_path: Path, suffix: str, compress: object) -> None:
     data = dump(
         page("First."),
         page("#REDIRECT [[x]]", redirect=True),
@@ -46,8 +46,8 @@ def test_wikipedia_reads_articles_alone(tmp_path: Path, ending: str, pack: objec
         page("[[Datei:a.jpg|mini|Bild]]Zweite.[[kategorie:Ort]] [[Berlin|Stadt]] &amp; <b>c</b>"),
         page(""),
     )
-    path = tmp_path / f"a.XML{ending}"
-    path.write_bytes(pack(data))
+    path = tmp_path / f"a.XML{suffix}"
+    path.write_bytes(compress(data))
     found = [article.paragraphs() for article in read_pages(str(path))]
     assert found == [["First."], ["Zweite. Stadt & c"], []]
 

@@ -106,7 +106,7 @@ def test_embedding_can_be_copied_pickled_and_moved(elmo):
 
 
 def test_what_was_learned_counts_whatever_the_optimizer():
-    """A fused optimizer changes weights behind torch's back, and packed weights must not stay."""
+    """A fused optimizer changes weights unnoticed, and prepacked weights must not stay."""
     embedding = ElmoEmbedding("test-tiny", fine_tune=True, dropout=0.0)
     embedding.eval()
     optimizer = torch.optim.AdamW(embedding.parameters(), lr=0.1, fused=True)

@@ -52,9 +52,9 @@ def test_similarity_nearest_uses_equals_brute_force(elmo):
     corpus = [" ".join(random.choice(words, size=random.integers(0, 9))) for _ in range(120)]
     query = elmo.encode([QUERY])[0][1]
     every = [
-        (-float(similarity(vectors[place], query)), number, place)
+        (-float(similarity(vectors[position], query)), number, position)
         for number, vectors in enumerate(elmo.encode(corpus))
-        for place in occurrences(corpus[number].split(), "bank")
+        for position in occurrences(corpus[number].split(), "bank")
     ]
     expected = sorted(every)[:8]
     found = nearest_uses(elmo, QUERY, 1, iter(corpus), k=8)

@@ -313,7 +313,7 @@ def test_caller_may_reuse_the_array(tmp_path):
             assert (found == index).all()
 
 
-# --- whole or not at all --------------------------------------------------------------------------
+# --- atomic writes --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -425,7 +425,7 @@ def test_memory_does_not_grow_with_the_vectors(ending, tmp_path, monkeypatch):
             writer.write(index, f"sentence {index}", ["a", "b", "c", "d"], array)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert path.stat().st_size > 40 * 10**6 or ending == ".parquet"  # Parquet packs equal numbers
+    assert path.stat().st_size > 40 * 10**6 or ending == ".parquet"
     assert peak < 10 * 10**6
 
 

@@ -1,4 +1,4 @@
-"""Generation: the carried state against reading everything anew, and how words are drawn."""
+"""Generation: the carried state against reading everything again, and how words are sampled."""
 
 from collections import Counter
 from pathlib import Path
@@ -17,7 +17,7 @@ CHECKPOINTS = Path(__file__).parents[1] / "golden" / "tf-checkpoint"
 
 
 def next_words(elmo, tokens):
-    """Log-probability of every word after the tokens, by scoring whole sentences."""
+    """Log-probability of every word after the tokens, by scoring sentences."""
     candidates = [word for word in elmo.vocabulary if word not in ("<S>", "</S>", "<UNK>")]
     scores = score(elmo, [[*tokens, word] for word in candidates])
     logps = {s.tokens[-1]: float(s.forward[len(tokens)]) for s in scores}

@@ -65,7 +65,7 @@ def test_perplexity_carried_does_not_depend_on_windows(standard):
 
 
 def test_perplexity_of_one_carried_row_is_that_of_the_endless_text(standard):
-    """One row, step by step, by hand: memory goes on, closing markers are never read."""
+    """One row, step by step, by hand: the state is carried, end markers are never read."""
     width = standard.config.lstm.width
     weights = standard.checkpoint().weights
     totals = {}

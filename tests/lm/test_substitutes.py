@@ -67,7 +67,7 @@ def test_substitutes_of_all_words_sum_to_one_without_special_words(standard):
 
 def test_substitutes_leave_out_places_that_no_word_has(standard):
     words = list(standard.vocabulary)
-    words[5], words[6] = "", words[7]  # a hole, and a word that stands twice
+    words[5], words[6] = "", words[7]  # an id without a word, and a repeated word
     vocabulary = Vocabulary(words, standard.config.text)
     elmo = elmokit.Elmo(replace(standard.checkpoint(), vocabulary=vocabulary))
     found = [s.word for s in substitutes(elmo, TOKENS, 3, k=1000)]

@@ -1,4 +1,4 @@
-"""Readers: every kind and compression, and what a user is told when a file is broken."""
+"""Readers: every kind and suffix, and what a user is told when a file is broken."""
 
 import bz2
 import csv
@@ -24,14 +24,14 @@ zstandard = pytest.importorskip("zstandard")
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
     ".zst": zstandard.ZstdCompressor().compress,
 }
-packed = pytest.mark.parametrize("packing", PACKERS)
+compressed = pytest.mark.parametrize("suffix", COMPRESSORS)
 quick = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -44,9 +44,9 @@ one_line = texts.map(lambda text: text.replace("\n", " "))
 tokens = st.lists(texts)
 
 
-def write(folder: Path, name: str, data: bytes, packing: str = "") -> Path:
-    path = folder / (name + packing)
-    path.write_bytes(PACKERS[packing](data))
+def write(folder: Path, name: str, data: bytes, suffix: str = "") -> Path:
+    path = folder / (name + suffix)
+    path.write_bytes(COMPRESSORS[suffix](data))
     return path
 
 
@@ -54,39 +54,39 @@ def no_bom(lines: list[str]) -> bool:
     return not (lines and lines[0].startswith("\ufeff"))
 
 
-@packed
+@compressed
 @quick
 @given(lines=st.lists(one_line.filter(lambda line: not line.endswith("\r"))).filter(no_bom))
-def test_lines_round_trip(lines: list[str], packing: str, tmp_path: Path) -> None:
+def test_lines_round_trip(lines: list[str], suffix: str, tmp_path: Path) -> None:
     for line_end in ("\n", "\r\n"):
         data = "".join(line + line_end for line in lines).encode()
         for bom in (b"", b"\xef\xbb\xbf"):
-            assert list(read_texts(write(tmp_path, "a.txt", bom + data, packing))) == lines
+            assert list(read_texts(write(tmp_path, "a.txt", bom + data, suffix))) == lines
 
 
-@packed
+@compressed
 @quick
 @given(items=st.lists(texts | tokens), ascii_only=st.booleans())
 def test_jsonl_round_trips(
-    items: list[str | list[str]], ascii_only: bool, packing: str, tmp_path: Path
+    items: list[str | list[str]], ascii_only: bool, suffix: str, tmp_path: Path
 ) -> None:
     rows = [{"id": 1, "sentence": item} for item in items]
     data = "".join(json.dumps(row, ensure_ascii=ascii_only) + "\n" for row in rows).encode()
     for name in ("a.jsonl", "a.ndjson"):
-        path = write(tmp_path, name, data, packing)
+        path = write(tmp_path, name, data, suffix)
         assert list(read_texts(path, field="sentence")) == items
 
 
-@packed
+@compressed
 @quick
 @given(items=st.lists(texts), kind=st.sampled_from(["csv", "tsv"]))
-def test_csv_round_trips(items: list[str], kind: str, packing: str, tmp_path: Path) -> None:
+def test_csv_round_trips(items: list[str], kind: str, suffix: str, tmp_path: Path) -> None:
     file = io.StringIO(newline="")
     writer = csv.writer(file, "excel" if kind == "csv" else "excel-tab")
     writer.writerow(["label", "text"])
     writer.writerows([i, item] for i, item in enumerate(items))
     data = b"\xef\xbb\xbf" + file.getvalue().encode()
-    assert list(read_texts(write(tmp_path, f"a.{kind}", data, packing))) == items
+    assert list(read_texts(write(tmp_path, f"a.{kind}", data, suffix))) == items
 
 
 @quick
@@ -121,49 +121,53 @@ def test_only_one_carriage_return_and_one_bom_are_removed(tmp_path: Path) -> Non
     assert list(read_texts(path)) == ["\ufeffa\r", "b\rc", "\ufeffd"]
 
 
-@pytest.mark.parametrize("packing", [".gz", ".bz2", ".xz", ".zst"])
-def test_compression_is_recognised_when_the_name_lies(packing: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_compression_is_recognised_when_the_name_lies(suffix: str, tmp_path: Path) -> None:
     for data, lines in ((b"one\ntwo\n", ["one", "two"]), (b"", [])):
-        hidden = write(tmp_path, "hidden.txt", PACKERS[packing](data))
+        hidden = write(tmp_path, "hidden.txt", COMPRESSORS[suffix](data))
         assert list(read_texts(hidden)) == lines
-        other = write(tmp_path, "other.txt.gz", PACKERS[packing](data))
+        other = write(tmp_path, "other.txt.gz", COMPRESSORS[suffix](data))
         assert list(read_texts(other)) == lines
-    plain = write(tmp_path, f"plain.jsonl{packing}", b'"one"\n')
+    plain = write(tmp_path, f"plain.jsonl{suffix}", b'"one"\n')
     assert list(read_texts(plain)) == ["one"]
-    upper = write(tmp_path, f"UPPER.JSONL{packing.upper()}", PACKERS[packing](b'"one"\n'))
+    upper = write(tmp_path, f"UPPER.JSONL{suffix.upper()}", COMPRESSORS[suffix](b'"one"\n'))
     assert list(read_texts(upper)) == ["one"]
 
 
-@pytest.mark.parametrize("packing", [".gz", ".bz2", ".xz", ".zst"])
-def test_joined_compressed_files_are_read_to_the_end(packing: str, tmp_path: Path) -> None:
-    pack = PACKERS[packing]
-    path = write(tmp_path, f"a.txt{packing}", pack(b"one\ntw") + pack(b"") + pack(b"o\nthree\n"))
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_joined_compressed_files_are_read_to_the_end(suffix: str, tmp_path: Path) -> None:
+    compress = COMPRESSORS[suffix]
+    path = write(
+        tmp_path,
+        f"a.txt{suffix}",
+        compress(b"one\ntw") + compress(b"") + compress(b"o\nthree\n"),
+    )
     assert list(read_texts(path)) == ["one", "two", "three"]
 
 
 def test_zstd_with_a_skippable_frame_first(tmp_path: Path) -> None:
     frame = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"abcd"
-    path = write(tmp_path, "a.txt.zst", frame + PACKERS[".zst"](b"one\n"))
+    path = write(tmp_path, "a.txt.zst", frame + COMPRESSORS[".zst"](b"one\n"))
     assert list(read_texts(path)) == ["one"]
 
 
-@pytest.mark.parametrize("packing", [".gz", ".bz2", ".xz", ".zst"])
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
 @pytest.mark.parametrize("kept", [0.0, 0.001, 0.5, 0.9999])
-def test_a_truncated_compressed_file_is_an_error(packing: str, kept: float, tmp_path: Path) -> None:
-    whole = PACKERS[packing](os.urandom(150_000).hex().encode() + b"\n")
-    path = write(tmp_path, f"a.txt{packing}", whole[: int(len(whole) * kept)])
+def test_a_truncated_compressed_file_is_an_error(suffix: str, kept: float, tmp_path: Path) -> None:
+    complete = COMPRESSORS[suffix](os.urandom(150_000).hex().encode() + b"\n")
+    path = write(tmp_path, f"a.txt{suffix}", complete[: int(len(complete) * kept)])
     with pytest.raises(
         DataError, match=r"a\.txt.*, after line [01]: the compressed file ends too early"
     ):
         list(read_texts(path))
 
 
-@pytest.mark.parametrize("packing", [".gz", ".bz2", ".xz", ".zst"])
-def test_a_damaged_compressed_file_is_an_error(packing: str, tmp_path: Path) -> None:
-    whole = bytearray(PACKERS[packing](os.urandom(50_000).hex().encode() + b"\n"))
-    whole[20:2000] = b"\xff" * 1980
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_a_damaged_compressed_file_is_an_error(suffix: str, tmp_path: Path) -> None:
+    complete = bytearray(COMPRESSORS[suffix](os.urandom(50_000).hex().encode() + b"\n"))
+    complete[20:2000] = b"\xff" * 1980
     with pytest.raises(DataError, match=r"cannot read further|ends too early|not valid UTF-8"):
-        list(read_texts(write(tmp_path, f"a.txt{packing}", bytes(whole))))
+        list(read_texts(write(tmp_path, f"a.txt{suffix}", bytes(complete))))
 
 
 def raw_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes, *, buffered: bool) -> None:
@@ -175,12 +179,12 @@ def raw_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes, *, buffered: bool) -
     )
 
 
-@packed
+@compressed
 @pytest.mark.parametrize("buffered", [True, False])
 def test_standard_input_is_lines(
-    packing: str, buffered: bool, monkeypatch: pytest.MonkeyPatch
+    suffix: str, buffered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raw_stdin(monkeypatch, PACKERS[packing]("één\u2028\r\n\ntwo".encode()), buffered=buffered)
+    raw_stdin(monkeypatch, COMPRESSORS[suffix]("één\u2028\r\n\ntwo".encode()), buffered=buffered)
     assert list(read_texts("-")) == ["één\u2028", "", "two"]
 
 
@@ -257,7 +261,7 @@ def test_a_missing_file_and_a_folder_are_errors_at_once(tmp_path: Path) -> None:
 def test_a_missing_package_is_named(
     module: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write(tmp_path, name, PACKERS[".zst"](b"one\n"))
+    path = write(tmp_path, name, COMPRESSORS[".zst"](b"one\n"))
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=r"elmokit\[data\]"):
         list(read_texts(path))
@@ -268,10 +272,10 @@ def test_a_long_cell_is_read(tmp_path: Path) -> None:
     assert [len(text) for text in read_texts(path)] == [300_000]
 
 
-@pytest.mark.parametrize("packing", [".gz", ".zst"])
-def test_memory_does_not_grow_with_the_file(packing: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_memory_does_not_grow_with_the_file(suffix: str, tmp_path: Path) -> None:
     line = b"the same words again and again " * 100 + b"\n"
-    path = write(tmp_path, "a.txt", line * 10_000, packing)  # 31 MB
+    path = write(tmp_path, "a.txt", line * 10_000, suffix)  # 31 MB
     tracemalloc.start()
     count = sum(1 for _ in read_texts(path))
     _, peak = tracemalloc.get_traced_memory()

@@ -39,7 +39,7 @@ def test_sentences_lose_only_white_space(text: str) -> None:
         ["She said: “Go!”", "‘Why?’", "(Nobody knew.)", "[So it was.]", "Right."],
         ["„Ja.“", "»Nein!«", "Gut."],
         ["« Ça va ? »", "Oui."],
-        # the sentence goes on in small letters
+        # the sentence continues in lower case
         ['"Really?" she asked.', "Wait... what?", "« Bonjour ! » dit-il."],
         # abbreviations, initials, numbers
         ["Mr. Smith met Dr. Lee.", "Prof. J. K. Brown did not."],

@@ -194,7 +194,7 @@ J. Smith wrote the second chapter of the book.
 At 6:45 a.m. the alarm went off.
 He'll have finished by then, won't he?
 The company's shares fell 3.5% to $27.10 each.
-SlotRefill left, then right, then left again.
+Turn left, then right, then left again.
 You'd better hurry; we mustn't be late.
 Nothing (absolutely nothing) can be done.
 """

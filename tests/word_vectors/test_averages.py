@@ -38,8 +38,8 @@ def test_averages_keep_the_frequent_words(elmo):
     table = average_words(elmo, SENTENCES, min_count=2)
     assert table.words == ["the", "bank", "of", "river", "money"]
     assert average_words(elmo, SENTENCES, min_count=2, max_words=2).words == ["the", "bank"]
-    whole = average_words(elmo, SENTENCES, min_count=1)
-    np.testing.assert_allclose(table["the"], whole["the"], rtol=1e-6)
+    full = average_words(elmo, SENTENCES, min_count=1)
+    np.testing.assert_allclose(table["the"], full["the"], rtol=1e-6)
 
 
 def test_averages_do_not_depend_on_batches(elmo):

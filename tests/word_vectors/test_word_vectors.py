@@ -57,10 +57,10 @@ def save(tmp_path: Path):
     return write
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_load_detects_the_kind_by_content(kind, packed, save):
-    content = gzip.compress(KINDS[kind]) if packed else KINDS[kind]
+def test_load_detects_the_kind_by_content(kind, compressed, save):
+    content = gzip.compress(KINDS[kind]) if compressed else KINDS[kind]
     vectors = WordVectors.load(save(content))
     assert vectors.words == WORDS
     assert vectors.dim == 5
@@ -140,7 +140,7 @@ def test_load_one_dimension_and_empty_table(save):
         (gzip.compress(KINDS["glove"], mtime=0)[:-20], ["gzip"]),
     ],
 )
-def test_load_damaged_text_names_the_place(content, parts, save):
+def test_load_damaged_text_names_the_line(content, parts, save):
     path = save(content)
     with pytest.raises(DataError) as caught:
         WordVectors.load(path)
@@ -154,20 +154,20 @@ def test_load_missing_file(tmp_path):
 
 
 def test_load_truncated_binary_at_every_byte(save):
-    whole = KINDS["binary"]
-    for size in range(4, len(whole)):
+    complete = KINDS["binary"]
+    for size in range(4, len(complete)):
         with pytest.raises(DataError, match=r"some\.file"):
-            WordVectors.load(save(whole[:size]))
+            WordVectors.load(save(complete[:size]))
 
 
 def test_load_binary_names_offset_and_both_numbers(save):
-    whole = KINDS["binary"]
+    complete = KINDS["binary"]
     with pytest.raises(
         DataError, match=r"byte \d+: the file ends inside the vector of record 8 of"
     ):
-        WordVectors.load(save(gzip.compress(whole[:-1])))
+        WordVectors.load(save(gzip.compress(complete[:-1])))
     with pytest.raises(DataError, match="says 8 words, but 4 bytes follow"):
-        WordVectors.load(save(whole + b"more"))
+        WordVectors.load(save(complete + b"more"))
     bad = MATRIX.copy()
     bad[2, 1] = np.inf
     with pytest.raises(DataError, match=r"record 3 .*'c'.*infinity"):
@@ -377,9 +377,9 @@ def test_ngram_buckets_equal_the_slow_algorithm(words, min_n, extra):
     from elmokit.word_vectors.fasttext import ngram_buckets
 
     buckets, owners = ngram_buckets(words, min_n, min_n + extra, 1009)
-    for place, word in enumerate(words):
+    for number, word in enumerate(words):
         expected = [] if word == b"</s>" else slow_ngrams(word, min_n, min_n + extra, 1009)
-        assert sorted(buckets[owners == place].tolist()) == sorted(expected)
+        assert sorted(buckets[owners == number].tolist()) == sorted(expected)
     assert (np.diff(owners) >= 0).all()
 
 
@@ -412,12 +412,12 @@ def test_fasttext_without_ngrams_of_a_word(save):
 
 def test_fasttext_truncated_anywhere_is_one_error(save):
     matrix = RNG.normal(size=(2 + 3, 2)).astype(np.float32)
-    whole = fasttext_bytes([b"ab", b"cd"], matrix, bucket=3)
-    end = len(whole) - 17  # the output matrix is not read
-    assert len(WordVectors.load(save(whole[:end]))) == 2
+    complete = fasttext_bytes([b"ab", b"cd"], matrix, bucket=3)
+    end = len(complete) - 17  # the output matrix is not read
+    assert len(WordVectors.load(save(complete[:end]))) == 2
     for size in range(4, end):
         with pytest.raises(DataError, match=r"some\.file, byte \d+"):
-            WordVectors.load(save(whole[:size]))
+            WordVectors.load(save(complete[:size]))
 
 
 @pytest.mark.parametrize(
@@ -491,13 +491,13 @@ def facebook_file(gensim, tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("version", [12, 11])
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
-def test_fasttext_binary_agrees_with_gensim(gensim, facebook_file, packed, version, save):
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
+def test_fasttext_binary_agrees_with_gensim(gensim, facebook_file, compressed, version, save):
     theirs = gensim.models.fasttext.load_facebook_vectors(str(facebook_file))
     content = facebook_file.read_bytes().replace(
         struct.pack("<i", 12), struct.pack("<i", version), 1
     )
-    ours = WordVectors.load(save(gzip.compress(content) if packed else content))
+    ours = WordVectors.load(save(gzip.compress(content) if compressed else content))
     assert ours.words == theirs.index_to_key
     np.testing.assert_allclose(ours.vectors, theirs.vectors, rtol=1e-5, atol=1e-7)
     unseen = ["kingdom", "яблоко", "北京大学", "😀😀", "é", "Über", "The", "x", "ὁδός"]

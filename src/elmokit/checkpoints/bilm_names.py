@@ -182,7 +182,7 @@ def option_table(options: Mapping[str, Any], name: str, where: str) -> Mapping[s
 
 
 def expect_option(options: Mapping[str, Any], name: str, found: object, where: str) -> None:
-    """An option that is given must say what the tensors say."""
+    """An option that is given must agree with the tensors."""
     value = options.get(name)
     if value is not None and value != found:
         raise CheckpointError(

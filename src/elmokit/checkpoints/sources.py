@@ -175,8 +175,8 @@ def embedded_models() -> list[str]:
 def _download(source: str) -> Path:
     """Fetch a repository to the hub's cache and return its folder.
 
-    This is the only code that uses the network, and only because it was asked to. What is in the
-    cache already is used when the hub cannot be reached.
+    This is the only code that uses the network, and only on request. What is in the cache already
+    is used when the hub cannot be reached.
     """
     from huggingface_hub import snapshot_download
 

@@ -65,7 +65,7 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
     workers: Annotated[int | None, AtLeastOne] = None,
     overwrite: Annotated[bool, Flag] = False,
 ) -> None:
-    """SlotRefill text into a folder of sentences, tokens and word counts.
+    """Turn text into a folder of sentences, tokens and word counts.
 
     The text streams: memory holds the table of distinct words, not the text. The result is the
     same with any number of workers.

@@ -118,7 +118,7 @@ def read_documents(
 
 
 def source_label(source: str | os.PathLike[str]) -> str:
-    """A source's name without the folders of this machine."""
+    """A source's name without local folders."""
     name = os.fspath(source)
     if name.startswith(HUGGING_FACE):
         path, *rest = name.removeprefix(HUGGING_FACE).split(":")

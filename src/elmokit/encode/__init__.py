@@ -1,9 +1,9 @@
 """Encoding: model → vectors → files.
 
 loading finds and loads a model, elmo holds the `Elmo` class; embedder makes token vectors, each
-distinct word once, and initial states; layers reduces layers and tokens to what was asked for;
-embedding is a layer for your own PyTorch model; similarity compares; writers put vectors into
-files, and encoding a whole stream of texts.
+distinct word once, and initial states; layers combines layers and pools tokens as requested;
+embedding is a layer for your own PyTorch model; similarity compares words in context; writers
+writes vector files, one sentence at a time; speed measures a model's own throughput.
 """
 
 from __future__ import annotations

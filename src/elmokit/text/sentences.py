@@ -118,7 +118,7 @@ def _ends_sentence(text: str, start: int, stop: int, match: re.Match[str]) -> bo
 
 
 def _is_inside(text: str, start: int, position: int, next_word: str) -> bool:
-    """Tell whether the period at `position` is an abbreviation's, and its sentence goes on."""
+    """Tell whether the period at `position` is an abbreviation's, and its sentence continues."""
     window = max(start, position - _LONGEST_ABBREVIATION)
     words = text[window:position].split()
     if not words or text[position - 1].isspace():
