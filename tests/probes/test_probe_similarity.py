@@ -171,7 +171,7 @@ def test_bad_files_are_one_line(tmp_path):
         ("hello\n", "no pairs of words in context"),
         ("", "no pairs of words in context"),
         (SCWS.format("no mark", "<b> x </b>", "1") + "\n<b>", "no word between <b> and </b>"),
-        (SCWS.format("<b> x </b>", "<b> x </b>", "much"), "'much' is no number"),
+        (SCWS.format("<b> x </b>", "<b> x </b>", "much"), "'much' is not a number"),
         ("<b>\tx", "2 columns; the ratings of SCWS have 18"),
     ):
         path.write_text(text, "utf-8")

@@ -98,7 +98,7 @@ def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str
 def quantize_int8(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Codes of the matrix's shape in int8, and a float32 scale for each row (first dimension).
 
-    No number moves by more than half a scale, which is 1/254 of its row's largest magnitude.
+    The error is at most half a scale, which is 1/254 of the row's largest magnitude.
 
     Raises:
         ValueError: A number is not finite, or its magnitude is above 2**120.

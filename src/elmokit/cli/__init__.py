@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (CycloptsError, UsageError) as error:
         verb = words[0] + " " if words and words[0] in app else ""
-        _complain(f"{error} (see elmokit {verb}--help)")
+        _print_error(f"{error} (see elmokit {verb}--help)")
         code = BAD_USAGE
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -136,16 +136,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = BROKEN_PIPE
     except ElmokitError as error:
-        _complain(str(error))
+        _print_error(str(error))
         code = BAD_INPUT
     except OSError as error:
-        place = f"{error.filename}: " if error.filename is not None else ""
-        _complain(f"{place}{error.strerror or error}")
+        path = f"{error.filename}: " if error.filename is not None else ""
+        _print_error(f"{path}{error.strerror or error}")
         code = BAD_INPUT
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        _complain("out of memory; lower --batch-tokens, or use a machine with more")
+        _print_error("out of memory; lower --batch-tokens, or use a machine with more")
         code = BAD_INPUT
     return code
 
@@ -166,7 +166,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     """One line on standard error, whatever the message looks like."""
     first, *more = message.splitlines() or [""]
     line = " ".join([first, "; ".join(part.strip() for part in more)]).rstrip()

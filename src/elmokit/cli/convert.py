@@ -44,21 +44,20 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     """Write a model in another format.
 
     native is a folder: config.json, model.safetensors, word lists, card. hdf5 is the layout of
-    bilm-tf and AllenNLP: weights with options.json (and vocab.txt) beside them; it has no place
-    for a softmax or mixes. onnx is one file for onnxruntime, without the softmax.
+    bilm-tf and AllenNLP: weights with options.json (and vocab.txt) next to them; it cannot hold a
+    softmax or mixes. onnx is one file for onnxruntime, without the softmax.
 
     Args:
         source: Anything that --model of the other verbs takes.
         dest: The folder (native) or file (hdf5, onnx) to write.
         to: The format; hdf5 when DEST ends in .hdf5 or .h5, onnx when it ends in .onnx, otherwise
             native.
-        storage: float32 keeps every number; int8 (native, onnx) takes a quarter of the space and
-            rounds the numbers of each row of a matrix to 255 steps; compact (native) rounds those
-            of the softmax to 15. An onnx file then also multiplies with them, which is faster and
-            less exact.
-        softmax_file: HDF5 file with the softmax of the model, to be joined to it.
-        words: Keep only so many words of the softmax, the most frequent ones (native).
-        overwrite: Replace what stands at DEST; a folder only if it holds a native model.
+        storage: int8 (native, onnx) quantizes the matrices to a quarter of the size; compact
+            (native) stores the softmax in int4. An onnx file then also runs its matmuls in int8,
+            which is faster and less exact.
+        softmax_file: HDF5 file with the softmax of the model, to be added to it.
+        words: Keep only this many words of the softmax, the most frequent ones (native).
+        overwrite: Replace DEST; a folder only if it holds a native model.
     """
     import elmokit
     from elmokit.checkpoints import native
@@ -75,7 +74,7 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
         softmax=True if softmax_file is None else softmax_file,
     )
     if form == "hdf5":
-        _check_hdf5_place(elmo, dest, overwrite)
+        _check_hdf5_paths(elmo, dest, overwrite)
         elmo.export(dest, format="hdf5")
         _tell_losses(elmo)
     elif form == "onnx":
@@ -91,7 +90,7 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     print(f"{elmo.kind} to {dest} ({readable_size(size_on_disk(dest))})", file=sys.stderr)
 
 
-def _check_hdf5_place(elmo: Elmo, dest: Path, overwrite: bool) -> None:
+def _check_hdf5_paths(elmo: Elmo, dest: Path, overwrite: bool) -> None:
     from elmokit.checkpoints.bilm_hdf5 import options_path
 
     if dest.is_dir():
@@ -109,7 +108,7 @@ def _tell_losses(elmo: Elmo) -> None:
     lost = [name for name, part in parts if part is not None]
     if lost:
         print(
-            f"elmokit: note: HDF5 has no place for {' and '.join(lost)}; left out",
+            f"elmokit: note: HDF5 cannot hold {' and '.join(lost)}; left out",
             file=sys.stderr,
         )
 
@@ -119,4 +118,4 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _refusal(path: Path) -> CheckpointError:
-    return CheckpointError(f"{path} exists; choose another place, or replace it with --overwrite")
+    return CheckpointError(f"{path} exists; choose another path, or replace it with --overwrite")

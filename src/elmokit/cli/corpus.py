@@ -65,7 +65,7 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
     workers: Annotated[int | None, AtLeastOne] = None,
     overwrite: Annotated[bool, Flag] = False,
 ) -> None:
-    """Turn text into a folder of sentences, tokens and word counts.
+    """Prepare text into a folder of tokenised shards and word counts.
 
     The text streams: memory holds the table of distinct words, not the text. The result is the
     same with any number of workers.
@@ -78,12 +78,12 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
         tokenizer: words, space, chars, jieba or spacy:LANGUAGE.
         sentences: What a line holds: running text to be split, or one sentence.
         documents: What ends a document of plain text: a blank line, or every line.
-        heldout: Share of the documents that is kept apart to measure perplexity on.
-        max_tokens: Longer sentences are cut into pieces of this many tokens.
-        lower: Write all tokens in small letters.
-        strip_non_letters: Keep nothing but the letters of a token.
-        stop_words: Leave these words out: a file with one per line, or en for a built-in list.
-        workers: Processes that tokenise; all cores when left out.
+        heldout: Share of the documents to hold out for perplexity.
+        max_tokens: Longer sentences are split into pieces of this many tokens.
+        lower: Lower-case all tokens.
+        strip_non_letters: Keep only the letters of a token.
+        stop_words: Words to drop: a file with one per line, or en for a built-in list.
+        workers: Worker processes; by default one per core.
         overwrite: Replace a corpus that stands at OUTPUT.
     """
     from tqdm.auto import tqdm
@@ -134,16 +134,16 @@ def vocab(
     size: Annotated[int | None, Parameter(validator=validators.Number(gte=3))] = None,
     min_count: Annotated[int, AtLeastOne] = 1,
 ) -> None:
-    """Write the vocabulary file of a prepared corpus, as bilm-tf reads it.
+    """Write the vocabulary file of a prepared corpus, in bilm-tf's format.
 
-    One word a line: <S>, </S>, <UNK>, then the words of the training text, the most frequent
+    One word per line: <S>, </S>, <UNK>, then the words of the training text, the most frequent
     first.
 
     Args:
         folder: A prepared corpus.
         output: The vocabulary file.
-        size: At most this many lines, the three special words included.
-        min_count: Only words that occur this often.
+        size: Maximum number of lines, the three special words included.
+        min_count: Minimum number of occurrences.
     """
     from elmokit.corpus.shards import TokenCorpus
     from elmokit.files import atomic_file
@@ -170,8 +170,8 @@ def stats(  # noqa: D417 - options that verbs share bring their own help
 
     Args:
         folder: A prepared corpus.
-        vocab_size: Vocabulary sizes to look at, the three special words included.
-        plot: Draw word counts and sentence lengths: .png, .svg or .pdf.
+        vocab_size: Vocabulary sizes to report, the three special words included.
+        plot: Plot word counts and sentence lengths: .png, .svg or .pdf.
     """
     from elmokit.corpus.shards import TokenCorpus
     from elmokit.corpus.stats import corpus_stats, plot_corpus

@@ -66,7 +66,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     ray_address: RayAddress = None,
     piece_lines: Annotated[int | None, AtLeastOne] = None,
 ) -> None:
-    """Give every token of a file its vector.
+    """Write the vectors of a text file to a file.
 
     One sentence per line. The first line has the key 0; a blank line is a sentence without tokens
     and keeps its key, so that keys are line numbers. Memory depends on the batch, not on the file.
@@ -74,23 +74,23 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     Args:
         sources: Text, .jsonl, .csv, .tsv (each also .gz, .bz2, .xz, .zst), .parquet, or - for
             standard input. With --engine ray: several of these files, or folders of them.
-        output: Its ending picks the format: .h5 or .hdf5 (as AllenNLP writes it), .parquet,
+        output: Its extension selects the format: .h5 or .hdf5 (AllenNLP's layout), .parquet,
             .npz, .safetensors, or .npy (with --pool). With --engine ray: a folder.
-        pool: One vector per sentence instead of one a token.
+        pool: One vector per sentence instead of one per token.
         sentences: Split each line into sentences first; the keys then count sentences.
-        dtype: How numbers are stored.
-        state: What the LSTMs remember before a sentence. fresh: nothing. warm: always the same
-            warmed-up memory. carry: line r of a block of --carry-rows lines goes on from line r
-            of the block before, as in AllenNLP's elmo command.
-        carry_rows: Lines in a block, with --state carry.
-        batch_tokens: The most tokens run together; 4096 on a CPU, 32768 on a GPU.
-        precision: The type of the matmuls on a CPU. bfloat16 and int8 are faster
-            where the CPU runs them, and less exact.
-        engine: plain: this process. ray: workers on this machine or a cluster; INPUT is cut into
-            pieces, each becomes a Parquet file, and a call that was stopped goes on when it is
-            repeated.
-        workers: With --engine ray: processes with a model each; one a core or GPU when left out.
-        piece_lines: With --engine ray: lines of one output file; 2000 when left out.
+        dtype: Data type of the stored vectors.
+        state: Initial LSTM state of a sentence. fresh: zero. warm: always the same warmed-up
+            state. carry: line r of a block of --carry-rows lines starts from the final state of
+            line r of the previous block, as in AllenNLP's elmo command.
+        carry_rows: Lines per block, with --state carry.
+        batch_tokens: Maximum number of tokens per batch; 4096 on a CPU, 32768 on a GPU.
+        precision: Precision of the matmuls on a CPU. bfloat16 and int8 are faster
+            where the CPU supports them, and less exact.
+        engine: plain: this process. ray: workers on this machine or a cluster; INPUT is split into
+            pieces, each becomes a Parquet file, and repeating an interrupted call resumes it.
+        workers: With --engine ray: processes, each with its own model; by default one per core or
+            GPU.
+        piece_lines: With --engine ray: lines per output file; by default 2000.
     """
     from elmokit.checkpoints.sources import DEFAULT_MODEL
     from elmokit.encode.writers import open_writer, write_vectors
@@ -157,7 +157,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
 
 
 def _check_for_ray(output: Path, state: str, device: str) -> None:
-    """Refuse options that have no meaning in workers that know nothing of each other."""
+    """Refuse options that independent workers cannot support."""
     if state == "carry":
         raise UsageError("--state carry goes from line to line, and --engine ray cuts them apart.")
     if device.startswith("cuda:"):

@@ -28,15 +28,14 @@ def generate(  # noqa: D417 - options that verbs share bring their own help
     seed: int | None = None,
     loading: Loading = AS_IT_IS,
 ) -> None:
-    """Go on with a sentence, from left to right, until it ends.
+    """Continue a sentence with the forward direction, up to its end.
 
     Args:
-        prompt: How the sentence begins; nothing begins a new one.
-        tokens: The most words to write.
-        temperature: Below 1 prefers probable words more, above 1 less; 0 always takes the most
-            probable one.
-        top_k: Draw from this many most probable words only.
-        top_p: Draw from the fewest words that have this much probability together.
+        prompt: Beginning of the sentence; without it a new one is started.
+        tokens: Maximum number of words to generate.
+        temperature: Sampling temperature; 0 is greedy decoding.
+        top_k: Sample from the k most probable words only.
+        top_p: Nucleus sampling: the smallest set of words with this cumulative probability.
         seed: The same seed gives the same text.
     """
     from elmokit.lm.generation import generate as write

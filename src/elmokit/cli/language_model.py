@@ -39,7 +39,7 @@ class Loading:
 
 
 AS_IT_IS = Loading()
-"""All parts are in one place."""
+"""All parts come with the model."""
 
 
 def load_predicting(model: str, loading: Loading, *, tokens: bool = False) -> Elmo:

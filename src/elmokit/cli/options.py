@@ -77,7 +77,7 @@ def load_model(
 
 
 def parse_layers(text: str) -> str | int | list[float]:
-    """What the library takes for ``--layers``; it judges names and numbers itself."""
+    """What the library takes for ``--layers``; it checks names and indices itself."""
     if "," in text:
         try:
             return [float(weight) for weight in text.split(",")]

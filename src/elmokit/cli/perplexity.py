@@ -33,13 +33,13 @@ def perplexity(  # noqa: D417 - options that verbs share bring their own help
     """Measure perplexity under the full softmax: forward, backward, and their geometric mean.
 
     Args:
-        text: A file of any kind that encode reads, one sentence per line, or - for standard input.
-            Blank lines are passed over.
-        state: What the LSTMs remember before a sentence. fresh: nothing, so the result depends on
-            the sentences alone. carry: what the row's sentence before left, as in bilm-tf's
-            evaluation, for numbers that compare with published ones.
+        text: A file in any format that encode reads, one sentence per line, or - for standard
+            input. Blank lines are skipped.
+        state: Initial LSTM state of a sentence. fresh: zero, so the result is independent of
+            order and batch. carry: the final state of the previous sentence in the same row, as in
+            bilm-tf's evaluation, for numbers comparable with published ones.
         carry_rows: Parallel rows of --state carry.
-        batch_tokens: The most tokens run together.
+        batch_tokens: Maximum number of tokens per batch.
     """
     from tqdm.auto import tqdm
 

@@ -45,21 +45,21 @@ def score(  # noqa: D417 - options that verbs share bring their own help
     loading: Loading = AS_IT_IS,
     as_json: Json = False,
 ) -> None:
-    """Score sentences with both directions of the language model, or rank n-best lists anew.
+    """Score sentences with both directions of the language model, or rescore n-best lists.
 
     A sentence's score is the mean of both directions' log-probabilities under the full softmax,
-    its end included. With --json each sentence is one line with the log-probability of every word.
+    including EOS. With --json each sentence is one line with the log-probability of every word.
 
     Args:
-        text: A file of any kind that encode reads, one sentence per line; or - for standard input,
-            also when left out; or a sentence: what no file is called, unless it looks like one
-            (no spaces, but a / or an ending such as .txt).
+        text: A file in any format that encode reads, one sentence per line; - or nothing for
+            standard input; or a sentence: an argument that is not a file and does not look like
+            one (no spaces, but a / or an extension such as .txt).
         nbest: JSON lines {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...]}. Each
-            hypothesis gets an lm_score, and each list is ordered by
+            hypothesis gets an lm_score, and each list is sorted by
             (1 - weight) * score + weight * lm_score, highest first.
-        output: Where the ranked lists go; standard output when left out.
-        weight: Share of the language model in the ranking, from 0 to 1.
-        batch_tokens: The most tokens run together.
+        output: File for the rescored lists; by default standard output.
+        weight: Weight of the language model, from 0 to 1.
+        batch_tokens: Maximum number of tokens per batch.
     """
     from elmokit.files import atomic_file
     from elmokit.lm.rescoring import read_nbest, rescore
@@ -77,8 +77,8 @@ def score(  # noqa: D417 - options that verbs share bring their own help
             _write(ranked, sys.stdout)
             return
         with (
-            atomic_file(output) as place,
-            open(place, "w", encoding="utf-8", errors="backslashreplace") as file,
+            atomic_file(output) as path,
+            open(path, "w", encoding="utf-8", errors="backslashreplace") as file,
         ):
             _write(ranked, file)
         return

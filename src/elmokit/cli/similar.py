@@ -61,16 +61,16 @@ def similar(  # noqa: D417 - options that verbs share bring their own help
     """Compare two uses of words, or find the nearest uses of a word in a file.
 
     Two sentences: the cosine of every layer, of --word in both, or of the whole sentences. One
-    sentence with --word and --in: the places in the file where the word is used most alike.
+    sentence with --word and --in: the most similar uses of the word in the file.
 
     Args:
         sentence: The first sentence.
         other: The second sentence; without it give --in.
-        word: A token of the first sentence, exactly as it stands there; the first of several.
-        word2: Another word to look for in the second sentence or in the file.
-        corpus: File to search, one sentence per line, of any kind that encode reads.
+        word: A token of the first sentence, exact match; the first of several.
+        word2: Another word to look up in the second sentence or in the file.
+        corpus: File to search, one sentence per line, in any format that encode reads.
         k: How many uses to show, with --in.
-        layers: What is compared, with --in: mean, top, mix, a layer's number, or weights.
+        layers: What is compared, with --in: mean, top, mix, a layer index, or weights.
     """
     if (other is None) == (corpus is None):
         raise UsageError("Give a second sentence or --in FILE, one of the two.")
@@ -154,15 +154,16 @@ def _search(
 def _find(tokens: list[str], word: str) -> int:
     from elmokit.encode.similarity import occurrences
 
-    places = occurrences(tokens, word)
-    if not places:
+    positions = occurrences(tokens, word)
+    if not positions:
         raise DataError(f"no token {word!r} in the sentence; its tokens are: {' | '.join(tokens)}")
-    if len(places) > 1:
+    if len(positions) > 1:
         print(
-            f"elmokit: note: {word!r} is {len(places)} times in the sentence; the first is taken",
+            f"elmokit: note: {word!r} is {len(positions)} times in the sentence; "
+            "the first is taken",
             file=sys.stderr,
         )
-    return places[0]
+    return positions[0]
 
 
 def _show(use: Use) -> str:

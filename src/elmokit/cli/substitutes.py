@@ -1,4 +1,4 @@
-"""``elmokit substitutes``: words that fit a place in a sentence."""
+"""``elmokit substitutes``: words that fit a position in a sentence."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def substitutes(  # noqa: D417 - options that verbs share bring their own help
     loading: Loading = AS_IT_IS,
     as_json: Json = False,
 ) -> None:
-    """Show the words that both directions of the language model expect at a place.
+    """Show the words that both directions of the language model predict at a position.
 
     Args:
         sentence: The sentence.
-        word: A token of the sentence, exactly as it stands there; the first of several.
-        position: The place instead, counted from 0.
+        word: A token of the sentence, exact match; the first of several.
+        position: Its position instead, counted from 0.
         k: How many words to show.
     """
     from elmokit.lm.substitutes import substitutes as find
@@ -46,13 +46,13 @@ def substitutes(  # noqa: D417 - options that verbs share bring their own help
         raise UsageError("Give --word or --position, one of the two.")
     elmo = load_predicting(model, loading, tokens=tokens)
     words = elmo.tokenize(sentence)
-    place = position if position is not None else _place(words, str(word))
-    best = find(elmo, words, place, k)
+    index = position if position is not None else _position(words, str(word))
+    best = find(elmo, words, index, k)
     if as_json:
         report = {
             "model": elmo.source,
             "tokens": words,
-            "position": place,
+            "position": index,
             "substitutes": [asdict(substitute) for substitute in best],
         }
         print(json.dumps(report, indent=2, ensure_ascii=False))
@@ -66,7 +66,7 @@ def substitutes(  # noqa: D417 - options that verbs share bring their own help
         )
 
 
-def _place(tokens: list[str], word: str) -> int:
+def _position(tokens: list[str], word: str) -> int:
     if word not in tokens:
         raise DataError(f"no token {word!r} in the sentence; its tokens are: {' | '.join(tokens)}")
     if tokens.count(word) > 1:

@@ -42,18 +42,18 @@ def table(  # noqa: D417 - options that verbs share bring their own help
     batch_tokens: Annotated[int, AtLeastOne] = 4096,
     device: Device = "cpu",
 ) -> None:
-    """Average the vectors that each word has in a file, for tools that know static vectors.
+    """Average the vectors of each word over a file, for tools that expect static vectors.
 
-    The result is a file of word2vec, which gensim, GloVe's readers and elmokit.WordVectors read.
+    The result is a word2vec file, which gensim and elmokit.WordVectors read.
 
     Args:
         source: Text, one sentence per line, .jsonl, .csv, .tsv (each also .gz, .bz2, .xz, .zst), or
             .parquet. It is read twice.
         output: word2vec binary if it ends in .bin, else word2vec text; a further .gz compresses.
-        layers: mean, top, mix, a layer's number, or weights such as 0.2,0.3,0.5.
-        min_count: The least uses of a word.
-        max_words: The most words; the most frequent stay.
-        batch_tokens: The most tokens run together.
+        layers: mean, top, mix, a layer index, or weights such as 0.2,0.3,0.5.
+        min_count: Minimum number of occurrences.
+        max_words: Maximum number of words; the most frequent are kept.
+        batch_tokens: Maximum number of tokens per batch.
     """
     from elmokit.errors import DataError
     from elmokit.files import final_path
@@ -62,7 +62,7 @@ def table(  # noqa: D417 - options that verbs share bring their own help
 
     if source == "-":
         raise DataError("-: the text is read twice, so it has to be a file")
-    # Both are looked at before the model takes its time.
+    # Both are checked before the model is loaded, which takes long.
     read_texts(source, field=field)
     final_path(output)
     elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device)

@@ -154,4 +154,4 @@ def check_weights(config: ModelConfig, weights: Mapping[str, Tensor], where: str
             raise CheckpointError(f"{where}: the tensor {name} holds values that are not finite")
     left_over = sorted(set(weights) - set(shapes))
     if left_over:
-        raise CheckpointError(f"{where}: the tensor {left_over[0]} has no place in this model")
+        raise CheckpointError(f"{where}: the tensor {left_over[0]} does not belong to this model")

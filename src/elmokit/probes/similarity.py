@@ -349,7 +349,7 @@ def _from_scws(line: str, where: str) -> Pair:
     try:
         score = float(fields[7])
     except ValueError:
-        raise DataError(f"{where}: the mean rating {fields[7]!r} is no number") from None
+        raise DataError(f"{where}: the mean rating {fields[7]!r} is not a number") from None
     return Pair(_marked(fields[5], where), _marked(fields[6], where), score)
 
 

@@ -142,7 +142,7 @@ class RunFolder:
             raise
 
     def check_same(self, run: RunDescription) -> None:
-        """Complain unless the run that is stored here is this one.
+        """Check that the run stored here is this one.
 
         Raises:
             ConfigError: It is another one, or there is none.

@@ -43,16 +43,16 @@ class DataConfig:
     """How the corpus is read."""
 
     vocabulary: int = 50_000
-    """The most words the softmax predicts, special words included."""
+    """Maximum softmax vocabulary, special words included."""
     min_count: int = 2
-    """Rarer words are unknown to the softmax (the input always sees their spelling)."""
+    """Rarer words are ``<UNK>`` for the softmax; the input reads their characters."""
     rows: int = 128
-    """Sentences read side by side, over all processes: the global batch."""
+    """Rows of the global batch, over all processes."""
     unroll: int = 20
-    """Steps of a window; gradients stop at its edge, the state goes on."""
+    """Steps of truncated backpropagation; the state is carried on."""
     carry: bool = False
-    """Whether a row's memory goes on from one sentence to the next, as in the original code.
-    Otherwise every sentence starts from a zero initial state, as it does when vectors are made."""
+    """Whether a row's state is carried from one sentence to the next, as in the original code.
+    Otherwise every sentence starts from a zero initial state, as in inference."""
 
     def __post_init__(self) -> None:
         check_positive(self, "min_count", "rows", "unroll")
@@ -61,7 +61,7 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LossConfig:
-    """How predictions are judged in training; held-out text is always judged in full."""
+    """The training loss; held-out text is always evaluated with the full softmax."""
 
     kind: Literal["full", "sampled", "adaptive", "cnn"] = "sampled"
     """full: all words. sampled: the target against negatives. adaptive: frequent words first,
@@ -100,7 +100,7 @@ class OptimizerConfig:
     min_lr_ratio: float = 0.05
     """What the cosine leaves of the rate at the end."""
     betas: tuple[float, ...] = (0.9, 0.98)
-    """AdamW's memories of the gradient and its square."""
+    """AdamW's decay rates of the moments."""
     weight_decay: float = 0.01
     """AdamW's pull of matrices towards zero; biases and embeddings are left alone."""
     momentum: float = 0.9
@@ -134,13 +134,13 @@ class RunConfig:
     """On the input of every LSTM layer and on the top output."""
     precision: Literal["float32", "bfloat16"] = "float32"
     evaluate_every: int = 500
-    """Steps between looks at the held-out text."""
+    """Steps between evaluations on the held-out text."""
     evaluate_tokens: int = 100_000
-    """Held-out tokens of such a look; the last one takes all."""
+    """Held-out tokens per evaluation; the last one uses all."""
     save_every: int = 500
     """Steps between checkpoints."""
     patience: int = 0
-    """Looks without improvement after which the run stops; 0: never."""
+    """Early stopping: evaluations without improvement before the run stops; 0: off."""
 
     def __post_init__(self) -> None:
         check_positive(self, "max_steps", "evaluate_every", "evaluate_tokens", "save_every")
