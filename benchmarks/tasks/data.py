@@ -347,7 +347,7 @@ RECIPES = {
 
 
 def main() -> None:
-    from elmokit.tasks.files import read_examples
+    from elmokit.tasks import read_examples
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RECIPES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elmokit.tasks.compare import Comparison, Variant
+from elmokit.tasks.compare import InputComparison, Variant
 
 COLUMNS = {"none": "base", "static": "+ static", "elmo": "+ ELMo", "both": "+ both"}
 """Kinds of inputs, and what the table calls them."""
@@ -75,7 +75,7 @@ def _reduction(primary: str, variants: Mapping[str, Variant], before: str, after
     if before not in variants or after not in variants:
         return "-"
     pair = {"base": variants[before], "elmo": variants[after]}
-    return f"{Comparison('', primary, 'test', (), pair).error_reduction('elmo'):.1%}"
+    return f"{InputComparison('', primary, 'test', (), pair).error_reduction('elmo'):.1%}"
 
 
 def _explanations(found: Mapping[str, Mapping[str, Variant]]) -> list[str]:

@@ -20,8 +20,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from elmokit import tasks
+from elmokit.tasks import TaggedExample
 from elmokit.tasks.fit import task_settings
-from elmokit.tasks.tag import TaggedExample
 
 HERE = Path(__file__).parent
 COLOURS = 64

@@ -13,8 +13,8 @@ from pages import run_page
 
 import elmokit
 from elmokit.errors import CheckpointError, ConfigError, DataError
+from elmokit.tasks import TaggedExample
 from elmokit.tasks.fit import task_settings
-from elmokit.tasks.tag import TaggedExample
 from elmokit.training.settings import changed
 
 spacy = pytest.importorskip("spacy")

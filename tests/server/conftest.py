@@ -10,9 +10,8 @@ from starlette.testclient import TestClient
 import elmokit
 from elmokit.server.app import create_app
 from elmokit.server.registry import ModelRegistry
-from elmokit.tasks.classify import TextExample
+from elmokit.tasks import TaggedExample, TextExample
 from elmokit.tasks.predictor import Predictor
-from elmokit.tasks.tag import TaggedExample
 
 
 @pytest.fixture(scope="session")

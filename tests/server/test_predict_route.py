@@ -9,14 +9,18 @@ from services import barely_trained, client_of
 
 import elmokit
 from elmokit.server.registry import ModelRegistry
-from elmokit.tasks import task_names
-from elmokit.tasks.coref import CorefExample, Mention
-from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks import (
+    Answer,
+    CorefExample,
+    FrameExample,
+    Mention,
+    PairExample,
+    QuestionExample,
+    RelationExample,
+    SequencePair,
+    task_names,
+)
 from elmokit.tasks.examples import Span
-from elmokit.tasks.pair import PairExample
-from elmokit.tasks.qa import Answer, QuestionExample
-from elmokit.tasks.relation import RelationExample
-from elmokit.tasks.seq2seq import SequencePair
 
 TEXT = "Anna met Zoe and she smiled"
 TOKENS = tuple(TEXT.split())

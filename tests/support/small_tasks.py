@@ -10,10 +10,8 @@ from typing import Any
 import torch
 
 import elmokit
-from elmokit.tasks import get_task
-from elmokit.tasks.classify import TextExample
+from elmokit.tasks import TaggedExample, TextExample, get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.tag import TaggedExample
 from elmokit.training.settings import changed
 
 DATA = Path(__file__).parents[1] / "tasks" / "data"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from elmokit.tasks.files import read_examples
+from elmokit.tasks import read_examples
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from small_tasks import sentences, texts
 
 import elmokit
 from elmokit.cli import app, evaluate, main, predict, train
-from elmokit.tasks.files import read_examples, write_examples
+from elmokit.tasks import read_examples, write_examples
 from elmokit.tasks.tag.spans import convert_tags, illegal_index
 from elmokit.training.loop import LoopConfig
 

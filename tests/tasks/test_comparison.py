@@ -10,7 +10,7 @@ from small_tasks import settings, texts
 
 import elmokit
 from elmokit.errors import ConfigError
-from elmokit.tasks.compare import Comparison, Variant
+from elmokit.tasks.compare import InputComparison, Variant
 from elmokit.tasks.fit import TaskRun
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -71,7 +71,7 @@ def test_a_finished_comparison_is_not_taken_for_another(tmp_path):
 
 
 def test_comparison_counts_by_the_book():
-    result = Comparison(
+    result = InputComparison(
         "tag",
         "f1",
         "dev",

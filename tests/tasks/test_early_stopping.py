@@ -13,7 +13,7 @@ from small_tasks import sentences, settings, texts
 import elmokit
 from elmokit.errors import DataError
 from elmokit.tasks import get_task
-from elmokit.tasks.scores import LabelScore, Score
+from elmokit.tasks.scores import LabelScore, TaskScore
 from elmokit.tasks.task import Task
 from elmokit.training.display import read_log
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 @dataclass
-class Told(Score):
+class Told(TaskScore):
     """Scores that a test gives."""
 
     f1: float

@@ -17,11 +17,9 @@ from small_tasks import DATA, majority, sentences, settings, texts
 import elmokit
 from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.classify import TextExample
-from elmokit.tasks.files import read_examples
+from elmokit.tasks import TaggedExample, TextExample, read_examples
 from elmokit.tasks.fit import epoch_batches, task_settings
 from elmokit.tasks.report import label_table
-from elmokit.tasks.tag import TaggedExample
 from elmokit.tasks.tag.spans import illegal_index
 from elmokit.training.checkpoint import latest_snapshot
 from elmokit.training.display import read_log

@@ -15,9 +15,9 @@ from small_tasks import settings, texts
 import elmokit
 from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.tasks.inputs.embedder import Embedder
 from elmokit.tasks.inputs.mixed import LayerStore
 from elmokit.tasks.inputs.source import ElmoLayers
+from elmokit.tasks.inputs.token_inputs import Embedder
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "allennlp"
 SENTENCES = [("the", "bank"), (), ("a", "river", "bank"), ("the", "bank"), ("Größe",)]

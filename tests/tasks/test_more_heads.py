@@ -12,13 +12,16 @@ from small_tasks import DATA, FILL, majority, settings
 
 import elmokit
 from elmokit.errors import CheckpointError, ConfigError, DataError
-from elmokit.tasks.coref import CorefExample, Mention
-from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks import (
+    CorefExample,
+    FrameExample,
+    Mention,
+    PairExample,
+    RelationExample,
+    read_examples,
+)
 from elmokit.tasks.examples import Span
-from elmokit.tasks.files import read_examples
 from elmokit.tasks.fit import task_settings
-from elmokit.tasks.pair import PairExample
-from elmokit.tasks.relation import RelationExample
 from elmokit.tasks.relation.task import _between
 from elmokit.tasks.tag.spans import illegal_index
 

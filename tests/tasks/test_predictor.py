@@ -14,7 +14,7 @@ from small_tasks import NEW, change, scores, sentences, settings, texts
 import elmokit
 from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import CheckpointError, ConfigError, DataError
-from elmokit.tasks.classify import TextExample
+from elmokit.tasks import TextExample
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

@@ -16,13 +16,10 @@ from small_tasks import DATA, settings
 import elmokit
 from elmokit.cli import main
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks import get_task
+from elmokit.tasks import Answer, QuestionExample, get_task, read_examples, score_examples
 from elmokit.tasks.examples import Span
-from elmokit.tasks.files import read_examples
-from elmokit.tasks.inputs.embedder import Side
-from elmokit.tasks.qa import Answer, QuestionExample
+from elmokit.tasks.inputs.token_inputs import Side
 from elmokit.tasks.qa.network import all_windows, best_spans, cut, joint_loss, training_windows
-from elmokit.tasks.scores import score_examples
 from elmokit.text.tokens import get_tokenizer
 
 pytestmark = pytest.mark.usefixtures("no_pictures")

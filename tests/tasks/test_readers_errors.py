@@ -8,12 +8,9 @@ import re
 import pytest
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.classify import TextExample
-from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks import FrameExample, RelationExample, TaggedExample, TextExample
 from elmokit.tasks.examples import Span
 from elmokit.tasks.files import example_lines, read_examples, write_examples
-from elmokit.tasks.relation import RelationExample
-from elmokit.tasks.tag import TaggedExample
 
 BAD = "\t_" * 6
 GAP_HEADER = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n"

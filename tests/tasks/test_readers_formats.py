@@ -9,17 +9,20 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks import task_names
-from elmokit.tasks.classify import TextExample
-from elmokit.tasks.coref import CorefExample, Mention
+from elmokit.tasks import (
+    Answer,
+    CorefExample,
+    FrameExample,
+    Mention,
+    PairExample,
+    RelationExample,
+    SequencePair,
+    TextExample,
+    task_names,
+)
 from elmokit.tasks.coref.task import token_span
-from elmokit.tasks.dialogue import FrameExample
 from elmokit.tasks.examples import Span, covering_tokens
 from elmokit.tasks.files import example_lines, format_names, read_examples
-from elmokit.tasks.pair import PairExample
-from elmokit.tasks.qa import Answer
-from elmokit.tasks.relation import RelationExample
-from elmokit.tasks.seq2seq import SequencePair
 from elmokit.tasks.tag.spans import recognise_scheme
 
 DATA = Path(__file__).parent / "data"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from pages import blocks, page_text, run_page
 
-from elmokit.tasks import get_task, task_names
-from elmokit.tasks.files import read_examples
+from elmokit.tasks import get_task, read_examples, task_names
 
 NAME = "docs/task-formats.md"
 PAGE = page_text(NAME)

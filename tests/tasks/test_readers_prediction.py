@@ -8,10 +8,8 @@ from dataclasses import replace
 import pytest
 
 from elmokit.errors import DataError
-from elmokit.tasks.classify import TextExample
-from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks import FrameExample, TaggedExample, TextExample
 from elmokit.tasks.files import example_lines, read_examples, write_examples
-from elmokit.tasks.tag import TaggedExample
 
 
 @pytest.fixture

@@ -10,16 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.tasks.classify import TextExample
-from elmokit.tasks.coref import CorefExample, Mention
-from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks import (
+    Answer,
+    CorefExample,
+    FrameExample,
+    Mention,
+    PairExample,
+    QuestionExample,
+    RelationExample,
+    SequencePair,
+    TaggedExample,
+    TextExample,
+    read_examples,
+    write_examples,
+)
 from elmokit.tasks.examples import Span
-from elmokit.tasks.files import read_examples, write_examples
-from elmokit.tasks.pair import PairExample
-from elmokit.tasks.qa import Answer, QuestionExample
-from elmokit.tasks.relation import RelationExample
-from elmokit.tasks.seq2seq import SequencePair
-from elmokit.tasks.tag import TaggedExample
 from elmokit.tasks.tag.files import DOCUMENT_START
 from elmokit.text.tokens import get_tokenizer
 

@@ -16,9 +16,7 @@ import pytest
 import zstandard
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.classify import TextExample
-from elmokit.tasks.files import read_examples, write_examples
-from elmokit.tasks.qa import QuestionExample
+from elmokit.tasks import QuestionExample, TextExample, read_examples, write_examples
 
 
 def test_packed_files_are_unpacked(tmp_path):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from elmokit.errors import DataError
-from elmokit.tasks.tag import TaggedExample
+from elmokit.tasks import TaggedExample
 
 CONLL = """# a comment
 -DOCSTART- -X- O O

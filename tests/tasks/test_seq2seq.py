@@ -15,8 +15,7 @@ from small_tasks import DATA, settings
 import elmokit
 from elmokit.cli import main
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.files import read_examples
-from elmokit.tasks.seq2seq import SequencePair
+from elmokit.tasks import SequencePair, read_examples
 from elmokit.tasks.seq2seq.joining import Joiner, learn_joins
 from elmokit.tasks.seq2seq.network import END, UNKNOWN, BeamSearch, Step
 from elmokit.text.tokens import get_tokenizer

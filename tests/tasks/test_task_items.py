@@ -12,14 +12,17 @@ from small_tasks import sentences, settings, texts
 
 import elmokit
 from elmokit.errors import DataError
-from elmokit.tasks import get_task, task_names
-from elmokit.tasks.classify import TextExample
-from elmokit.tasks.coref import Mention
-from elmokit.tasks.dialogue import FrameExample
+from elmokit.tasks import (
+    FrameExample,
+    Mention,
+    TaggedExample,
+    TextExample,
+    get_task,
+    read_examples,
+    task_names,
+)
 from elmokit.tasks.examples import Span
-from elmokit.tasks.files import read_examples
 from elmokit.tasks.predictor import Facts, Predictor
-from elmokit.tasks.tag import TaggedExample
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

@@ -17,19 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.errors import ConfigError, DataError, MissingExtraError
-from elmokit.tasks.classify import TextExample
-from elmokit.tasks.coref import CorefExample, Mention
+from elmokit.tasks import (
+    Answer,
+    CorefExample,
+    FrameExample,
+    Mention,
+    PairExample,
+    QuestionExample,
+    SequencePair,
+    TaggedExample,
+    TextExample,
+)
 from elmokit.tasks.coref.task import score_pronouns
-from elmokit.tasks.dialogue import FrameExample
 from elmokit.tasks.dialogue.task import score_frames
-from elmokit.tasks.pair import PairExample
-from elmokit.tasks.qa import Answer, QuestionExample
 from elmokit.tasks.qa.task import score_answers
 from elmokit.tasks.relation.task import score_relations
 from elmokit.tasks.scores import mostly_chinese, score_examples, score_labels
-from elmokit.tasks.seq2seq import SequencePair
 from elmokit.tasks.seq2seq.task import score_sequences
-from elmokit.tasks.tag import TaggedExample
 from elmokit.tasks.tag.spans import score_spans
 
 LABELS = st.sampled_from(["good", "bad", "so-so", "none"])

@@ -30,20 +30,51 @@ _HOMES = {
     "read_examples": "elmokit.tasks.files",
     "write_examples": "elmokit.tasks.files",
     "score_examples": "elmokit.tasks.scores",
+    "Answer": "elmokit.tasks.qa.files",
+    "CorefExample": "elmokit.tasks.coref.files",
+    "FrameExample": "elmokit.tasks.dialogue.task",
+    "Mention": "elmokit.tasks.coref.files",
+    "PairExample": "elmokit.tasks.pair.task",
+    "QuestionExample": "elmokit.tasks.qa.files",
+    "RelationExample": "elmokit.tasks.relation.files",
+    "SequencePair": "elmokit.tasks.seq2seq.files",
+    "Span": "elmokit.tasks.examples",
+    "TaggedExample": "elmokit.tasks.tag.files",
+    "TextExample": "elmokit.tasks.classify.task",
 }
 
 if TYPE_CHECKING:
+    from elmokit.tasks.classify.task import TextExample
     from elmokit.tasks.compare import compare
+    from elmokit.tasks.coref.files import CorefExample, Mention
+    from elmokit.tasks.dialogue.task import FrameExample
+    from elmokit.tasks.examples import Span
     from elmokit.tasks.files import read_examples, write_examples
     from elmokit.tasks.fit import fit, task_settings
+    from elmokit.tasks.pair.task import PairExample
     from elmokit.tasks.predictor import Predictor
+    from elmokit.tasks.qa.files import Answer, QuestionExample
+    from elmokit.tasks.relation.files import RelationExample
     from elmokit.tasks.scores import score_examples
+    from elmokit.tasks.seq2seq.files import SequencePair
+    from elmokit.tasks.tag.files import TaggedExample
     from elmokit.tasks.task import Task
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
+    "Answer",
+    "CorefExample",
+    "FrameExample",
+    "Mention",
+    "PairExample",
     "Predictor",
+    "QuestionExample",
+    "RelationExample",
+    "SequencePair",
+    "Span",
+    "TaggedExample",
+    "TextExample",
     "compare",
     "fit",
     "get_task",

@@ -50,7 +50,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class InputComparison:
     """What ELMo gains."""
 
     task: str
@@ -116,7 +116,7 @@ def compare(
     format: str | None = None,
     fields: Mapping[str, str] | None = None,
     quiet: bool = False,
-) -> Comparison:
+) -> InputComparison:
     """Train the same model with several inputs and several seeds.
 
     The base has what the settings ask for (learned word vectors, characters); the others add
@@ -162,7 +162,7 @@ def compare(
             ]
             scores = tuple(float(report[scored_on][report["primary"]]) for report in reports)
             variants[name] = Variant(scores, sum(report["seconds"] for report in reports))
-        result = Comparison(task, reports[0]["primary"], scored_on, seeds_used, variants)
+        result = InputComparison(task, reports[0]["primary"], scored_on, seeds_used, variants)
         with atomic_file(folder / COMPARISON_FILE) as temporary:
             temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n", encoding="utf-8")
         if store is None:

@@ -21,7 +21,7 @@ itself."""
 
 @dataclass(frozen=True, kw_only=True)
 class InputsConfig:
-    """What a token is to the task's model: the parts are put side by side.
+    """What a token is to the task's model: the parts are concatenated.
 
     ELMo and static vectors take part when they are given to `fit` (``--elmo``, ``--static``).
     """
@@ -35,11 +35,11 @@ class InputsConfig:
     lowercase: bool = True
     """Whether learned words are looked up in lower case."""
     word_dropout: float = 0.1
-    """How often a word stands for all unknown ones in training."""
+    """How often a word is read as unknown in training."""
     characters: int = 0
-    """Width of a character CNN that learns with the task; 0: none."""
+    """Width of a character CNN that is trained with the task; 0: none."""
     elmo_at: tuple[str, ...] = ("input",)
-    """Where ELMo enters, each place with a mix of its own: input, output, and, for a task that
+    """Where ELMo enters, each position with a mix of its own: input, output, and, for a task that
     writes text, target: what it has written, read by the forward direction alone."""
     layer_norm: bool = False
     """Whether layers are normalised over the batch before they are mixed."""
@@ -83,7 +83,7 @@ class EncoderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuneConfig:
-    """Whether and how the biLM learns with the task."""
+    """Whether and how the biLM is trained with the task."""
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {"rate_share": "lr_ratio"}
 
@@ -91,8 +91,8 @@ class FineTuneConfig:
     lr_ratio: float = 0.1
     """The biLM's learning rate as a share of the others'."""
     unfreeze_every: float = 0.0
-    """Epochs after which one more of its layers, the top one first, begins to learn; 0: all learn
-    from the start."""
+    """Epochs after which one more of its layers, the top one first, is trained; 0: all from the
+    start."""
 
     def __post_init__(self) -> None:
         check_positive(self, "lr_ratio")
@@ -101,7 +101,7 @@ class FineTuneConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRunConfig:
-    """How long training goes on."""
+    """How long training lasts."""
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {"looks": "evals_per_epoch"}
 
@@ -110,9 +110,9 @@ class TaskRunConfig:
     batch: int = 32
     """Examples of a step."""
     patience: int = 6
-    """Looks at the dev data without improvement after which training stops; 0: never."""
+    """Early stopping: evaluations without improvement after which training ends; 0: never."""
     evals_per_epoch: int = 1
-    """Looks at the dev data in an epoch."""
+    """Evaluations on the dev data per epoch."""
     seed: int = 0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: mixed precision on a GPU, float32 elsewhere."""
@@ -127,7 +127,7 @@ class TaskRunConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassLossConfig:
-    """How the choice of one class is judged in training."""
+    """The loss of choosing one class."""
 
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: rare classes count for more, so that all classes together weigh the same."""

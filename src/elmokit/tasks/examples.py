@@ -33,7 +33,7 @@ class Span(NamedTuple):
     end: int
 
 
-class Words(NamedTuple):
+class TokenizedText(NamedTuple):
     """A text as a model reads it."""
 
     tokens: Tokens
@@ -83,20 +83,20 @@ def errors_at(where: str) -> Iterator[None]:
         raise DataError(f"{where}: {error}") from None
 
 
-def words_of(value: object, tokenize: Tokenize) -> Words | None:
+def words_of(value: object, tokenize: Tokenize) -> TokenizedText | None:
     """A text or a list of tokens; None if it is neither."""
     if isinstance(value, str):
-        return Words(tokenize(value), value)
+        return TokenizedText(tokenize(value), value)
     if isinstance(value, Iterable) and not isinstance(value, Mapping | Set):
         tokens = tuple(value)
         if all(isinstance(token, str) for token in tokens):
-            return Words(tokens, None)
+            return TokenizedText(tokens, None)
     return None
 
 
 def words_in(
     item: object, tokenize: Tokenize, names: Names, text: str = "text", tokens: str = "tokens"
-) -> Words | None:
+) -> TokenizedText | None:
     """The same, or a dictionary that holds one of them or both.
 
     Args:

@@ -81,7 +81,7 @@ class Field:
         return {self.name: options.answer(self.value, record, found, options)}
 
     def value(self, record: Record, found: dict[str, Any], options: ReadOptions) -> Any:
-        """What stands in a record, checked; a string unless a kind says otherwise."""
+        """The value in a record, checked; a string unless a kind says otherwise."""
         return record.text(self.name)
 
     def write(self, example: Any) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class NameField(Field):
     Args:
         name: As in `Field`.
         aliases: As in `Field`.
-        default: What stands for a missing one; ``"number"``: the record's number.
+        default: What replaces a missing one; ``"number"``: the record's number.
     """
 
     def __init__(self, name: str, *aliases: str, default: str | None = None) -> None:

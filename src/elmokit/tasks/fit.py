@@ -29,9 +29,9 @@ from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.examples import data_hash, errors_at
 from elmokit.tasks.files import read_labelled
-from elmokit.tasks.inputs.embedder import frequent_words
 from elmokit.tasks.inputs.references import Elmos, Static, as_layers, as_static, reference_to
 from elmokit.tasks.inputs.source import LayerSource, StaticVectors
+from elmokit.tasks.inputs.token_inputs import frequent_words
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.predictor import Facts, Predictor
 from elmokit.tasks.report import write_report

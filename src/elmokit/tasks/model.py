@@ -1,4 +1,4 @@
-"""Inputs and a task's head together: the thing that is trained, saved and asked."""
+"""Inputs and a task's head together: what is trained, saved and queried."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.inputs.embedder import Embedder
-from elmokit.tasks.scores import Score
+from elmokit.tasks.inputs.token_inputs import Embedder
+from elmokit.tasks.scores import TaskScore
 from elmokit.tasks.task import Batch, ClassHead, Task
 from elmokit.text.batching import run_in_batches
 
@@ -83,10 +83,10 @@ class TaskModel(nn.Module):
         """The same, and the probabilities of all classes (K,) with each."""
         return self._run(examples, self.class_head.with_probabilities, live)
 
-    def score(self, gold: Sequence[Any]) -> Score:
+    def score(self, gold: Sequence[Any]) -> TaskScore:
         """The score of this model's answers to labelled examples."""
         predicted = list(self.annotate(gold))
-        return self.task.score(gold, predicted, self._config, self._learned)
+        return self.task.score(gold, predicted, config=self._config, learned=self._learned)
 
     @property
     def class_head(self) -> ClassHead[Any]:

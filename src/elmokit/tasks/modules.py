@@ -15,7 +15,7 @@ from elmokit.engines import to_device
 from elmokit.errors import DataError
 from elmokit.tasks.config import ClassLossConfig, EncoderConfig
 from elmokit.tasks.examples import Span, Tokens
-from elmokit.tasks.inputs.embedder import Side, Widths
+from elmokit.tasks.inputs.token_inputs import Side, Widths
 
 Label = TypeVar("Label")
 FORBIDDEN = -1e4
@@ -30,7 +30,7 @@ class TextEncoder(nn.Module):
     Args:
         config: Its sizes.
         widths: Of the token vectors.
-        extra: Width of further features a token, such as a mark.
+        extra: Width of further features per token, such as a mark.
     """
 
     def __init__(self, config: EncoderConfig, widths: Widths, extra: int = 0) -> None:
@@ -60,7 +60,7 @@ class TextEncoder(nn.Module):
             extra: Further features, (B, T, extra).
 
         Returns:
-            (B, T, width); what stands beyond a text's end means nothing.
+            (B, T, width); what is beyond a text's end means nothing.
         """
         vectors = side.vectors if extra is None else torch.cat([side.vectors, extra], dim=2)
         if self.lstm is not None:
@@ -87,7 +87,7 @@ def _initialise(lstm: nn.LSTM) -> None:
 
 
 class AttentionPooling(nn.Module):
-    """One vector a text: its tokens, weighed by how much a learned question cares for them.
+    """One vector per text: its tokens, weighted by attention to a learned query.
 
     Args:
         width: Of the tokens' vectors.
@@ -206,7 +206,7 @@ def check_classes(
     """Refuse labels that a model cannot give.
 
     Args:
-        labels: Of examples to judge by, in order, and where each was read.
+        labels: Of examples to score, in order, and where each was read.
         classes: What the model chooses from.
     """
     for number, (label, where) in enumerate(labels, 1):
@@ -281,12 +281,12 @@ class Crf(nn.Module):
         """Negative log-likelihood of each sequence.
 
         Args:
-            scores: Of each label at each place, (B, T, K).
+            scores: Of each label at each position, (B, T, K).
             labels: The true labels, (B, T); anything beyond a sequence's end.
-            mask: True where a place is, (B, T); the places of a sequence are its first ones.
+            mask: True where a position is used, (B, T); those of a sequence are its first ones.
 
         Returns:
-            (B,); zero for a sequence without places.
+            (B,); zero for a sequence of length 0.
         """
         scores = scores.float()
         return self._partition(scores, mask) - self._score(scores, labels, mask)
@@ -321,18 +321,18 @@ class Crf(nn.Module):
         """The most probable sequences (Viterbi).
 
         Args:
-            scores: Of each label at each place, (B, T, K).
-            mask: True where a place is, (B, T).
+            scores: Of each label at each position, (B, T, K).
+            mask: True where a position is used, (B, T).
         """
         transitions, start, end = self._tables()
         scores = scores.float()
         total = start + scores[:, 0]  # (B, K): the best sequence that ends in a label here
         came: list[Tensor] = []
         same = torch.arange(total.shape[1], device=total.device).expand_as(total)
-        for place in range(1, scores.shape[1]):
+        for step in range(1, scores.shape[1]):
             best, before = (total[:, :, None] + transitions[None]).max(dim=1)  # (B, K)
-            running = mask[:, place, None]
-            total = torch.where(running, best + scores[:, place], total)
+            running = mask[:, step, None]
+            total = torch.where(running, best + scores[:, step], total)
             came.append(torch.where(running, before, same))
         label = (total + end).argmax(dim=1)  # (B,)
         path = [label]
@@ -346,8 +346,8 @@ class Crf(nn.Module):
 class _Partition(torch.autograd.Function):
     """Log of the sum over all sequences, and its gradients by the forward-backward algorithm.
 
-    The ways from both ends are independent, so one loop goes them side by side, with one matrix
-    product a place. What is summed are probabilities themselves, scaled to one at every place and
+    The recursions from both ends are independent, so one loop runs both, with one matmul per
+    position. What is summed are probabilities themselves, scaled to one at every position and
     in double precision; no sum is below the least factor, because the highest is one.
     """
 
@@ -358,8 +358,8 @@ class _Partition(torch.autograd.Function):
         """Log of the sum for each row: (B, T, K), (K, K), (K,), (K,) and (B, T) to (B,)."""
         # From each row's own end: the backward way has no more to do with padding than the other.
         last = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
-        places = (last - torch.arange(mask.shape[1], device=mask.device)).clamp(min=0)
-        turned = places[:, :, None].expand(scores.shape)  # (B, T, K)
+        positions = (last - torch.arange(mask.shape[1], device=mask.device)).clamp(min=0)
+        turned = positions[:, :, None].expand(scores.shape)  # (B, T, K)
         own, own_top = _weights(scores, dim=2)  # (B, T, K), (B, T, 1)
         ways = torch.stack([own, own.gather(1, turned)])  # (2, B, T, K)
         both = ways.permute(2, 0, 1, 3).contiguous()  # (T, 2, B, K)
@@ -378,7 +378,7 @@ class _Partition(torch.autograd.Function):
             torch.mul(reached, here, out=there)
             torch.sum(there, dim=2, keepdim=True, out=total)
             previous = there.div_(total)
-        forward = after[:, 0].transpose(0, 1)  # (B, T, K): up to a place, the place included
+        forward = after[:, 0].transpose(0, 1)  # (B, T, K): up to a position, itself included
         onward, behind = (t[:, 1].transpose(0, 1).gather(1, turned) for t in (after, before))
 
         through = (forward * behind).sum(dim=2, keepdim=True)  # (B, T, 1): all sequences, scaled
@@ -392,7 +392,7 @@ class _Partition(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Probabilities of labels at places, and of pairs of neighbours."""
+        """Probabilities of labels at positions, and of pairs of neighbours."""
         probable, shares, onward, move, mask, last = ctx.saved_tensors
         (gradient,) = gradients
         weights = gradient.double()[:, None, None]  # (B, 1, 1)

@@ -6,7 +6,7 @@ A predictor's folder holds
 |---|---|
 | ``predictor.json`` | format and version, the task, settings, what the data decided, references |
 | ``weights.safetensors`` | head, mixes and learned inputs |
-| ``elmo/`` | the biLM itself, if it is in memory alone (fine-tuned, say) or was asked for |
+| ``elmo/`` | the biLM itself, if it is in memory alone (fine-tuned, say) or was requested |
 | ``static.bin`` | static vectors, likewise; a copy of their file if they have n-grams |
 
 What the folder does not hold it refers to by name and hash.
@@ -33,7 +33,6 @@ from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.examples import errors_at, wrong_item
 from elmokit.tasks.files import read_examples, read_labelled
-from elmokit.tasks.inputs.embedder import Embedder
 from elmokit.tasks.inputs.references import (
     Elmos,
     Static,
@@ -43,8 +42,9 @@ from elmokit.tasks.inputs.references import (
     reference_to,
 )
 from elmokit.tasks.inputs.source import LayerSource, StaticVectors
+from elmokit.tasks.inputs.token_inputs import Embedder
 from elmokit.tasks.model import TaskModel
-from elmokit.tasks.scores import Score
+from elmokit.tasks.scores import TaskScore
 from elmokit.text.tokens import get_tokenizer
 
 FORMAT = "elmokit-predictor"
@@ -201,7 +201,7 @@ class Predictor:
         """
         return self.score(self.read(data, format=format, fields=fields)).to_dict()
 
-    def score(self, gold: Sequence[Any]) -> Score:
+    def score(self, gold: Sequence[Any]) -> TaskScore:
         """The score of this predictor's answers to labelled examples."""
         self.task.validate(gold, self.facts.learned)
         return self.model.score(gold)

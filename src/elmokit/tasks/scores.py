@@ -23,7 +23,7 @@ _MOST_CONFUSED = 200
 
 def score_examples(
     task: str, gold: Sequence[Any], predicted: Sequence[Any], *, primary: str | None = None
-) -> Score:
+) -> TaskScore:
     """Score predictions with the task's own scorer.
 
     Args:
@@ -41,10 +41,10 @@ def score_examples(
     if primary is not None and hasattr(config.head, "score"):
         config = replace(config, head=replace(config.head, score=primary))
     same_length(gold, predicted)
-    return known.score(gold, predicted, config)
+    return known.score(gold, predicted, config=config)
 
 
-class Score(ABC):
+class TaskScore(ABC):
     """How good answers are. Shares are between 0 and 1; BLEU alone is out of 100.
 
     Attributes:
@@ -72,7 +72,7 @@ class Score(ABC):
 
 
 @dataclass
-class Counts:
+class MatchCounts:
     """Things found right, things found, things to find."""
 
     correct: int = 0
@@ -139,7 +139,7 @@ def all_of(examples: Sequence[Any], name: str) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class LabelScore(Score):
+class LabelScore(TaskScore):
     """The score of classes.
 
     Attributes:
@@ -151,7 +151,7 @@ class LabelScore(Score):
 
     accuracy: float
     macro_f1: float
-    labels: dict[str, Counts]
+    labels: dict[str, MatchCounts]
     confusion: dict[tuple[str, str], int]
     primary: str = "accuracy"
 
@@ -181,7 +181,7 @@ def score_labels(gold: Sequence[str], predicted: Sequence[str]) -> LabelScore:
     confusion = Counter(zip(gold, predicted, strict=True))
     golds, predictions = Counter(gold), Counter(predicted)
     labels = {
-        label: Counts(confusion[label, label], predictions[label], golds[label])
+        label: MatchCounts(confusion[label, label], predictions[label], golds[label])
         for label in sorted({*golds, *predictions})
     }
     correct = sum(counts.correct for counts in labels.values())

@@ -37,11 +37,11 @@ from elmokit.engines import to_device
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.examples import Tokenize, Tokens, words_in, wrong_item
 from elmokit.tasks.files import Records, TextField
-from elmokit.tasks.inputs.embedder import Side, Widths
 from elmokit.tasks.inputs.mixed import WrittenText
+from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.modules import ClassLoss, check_classes, known_classes
 from elmokit.tasks.records import Format
-from elmokit.tasks.scores import Score, all_of, check_not_empty, score_labels
+from elmokit.tasks.scores import TaskScore, all_of, check_not_empty, score_labels
 
 E = TypeVar("E")
 """The class of a task's examples."""
@@ -150,9 +150,10 @@ class Task(ABC, Generic[E]):
         self,
         gold: Sequence[E],
         predicted: Sequence[E],
+        *,
         config: TaskConfig | None = None,
         learned: dict[str, Any] | None = None,
-    ) -> Score:
+    ) -> TaskScore:
         """How good answers are; training keeps the weights with the highest ``value``.
 
         Args:
@@ -207,7 +208,7 @@ class Labelled(Protocol):
         """The class; None if not known."""
 
 
-class Located(Labelled, Protocol):
+class LocatedExample(Labelled, Protocol):
     """One that knows where it was read."""
 
     @property
@@ -216,7 +217,7 @@ class Located(Labelled, Protocol):
 
 
 C = TypeVar("C", bound=Labelled)
-L = TypeVar("L", bound=Located)
+L = TypeVar("L", bound=LocatedExample)
 
 
 class ClassHead(Head[C]):
@@ -268,13 +269,7 @@ class ClassTask(Task[L]):
         super().validate(gold, learned)
         check_classes(((example.label, example.where) for example in gold), learned["labels"])
 
-    def score(
-        self,
-        gold: Sequence[L],
-        predicted: Sequence[L],
-        config: TaskConfig | None = None,
-        learned: dict[str, Any] | None = None,
-    ) -> Score:
+    def score(self, gold: Sequence[L], predicted: Sequence[L], **_: Any) -> TaskScore:
         """Accuracy and macro F1."""
         return score_labels(all_of(gold, "label"), all_of(predicted, "label"))
 

@@ -14,7 +14,7 @@ from elmokit.errors import DataError
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.files import LabelField, Records, TextField
-from elmokit.tasks.inputs.embedder import Widths
+from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.modules import AttentionPooling, TextEncoder, dense_layers, mean_pooling
 from elmokit.tasks.records import Format, ReadOptions, checked_lines, checked_tokens
 from elmokit.tasks.task import Batch, ClassHead, ClassTask
@@ -111,7 +111,7 @@ class ClassifyHead(ClassHead[TextExample]):
         return scores
 
 
-class Classify(ClassTask[TextExample]):
+class ClassifyTask(ClassTask[TextExample]):
     """One class per text."""
 
     name = "classify"
@@ -136,4 +136,4 @@ class Classify(ClassTask[TextExample]):
         return ClassifyHead(config, learned["labels"], widths)
 
 
-TASK = Classify()
+TASK = ClassifyTask()

@@ -43,7 +43,7 @@ class Mention(NamedTuple):
 
 @dataclass(frozen=True)
 class CorefExample:
-    """A pronoun and two names, one of which it may stand for.
+    """A pronoun and two names, one of which it may refer to.
 
     Attributes:
         id: The example's id.

@@ -22,9 +22,16 @@ from elmokit.tasks.examples import (
     errors_at,
     offsets_of,
 )
-from elmokit.tasks.inputs.embedder import Widths
+from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.modules import TextEncoder, dense_layers, known, mean_pooling, span_mask
-from elmokit.tasks.scores import Counts, LabelScore, Score, all_of, same_length, score_labels
+from elmokit.tasks.scores import (
+    LabelScore,
+    MatchCounts,
+    TaskScore,
+    all_of,
+    same_length,
+    score_labels,
+)
 from elmokit.tasks.task import Batch, ClassHead, FormField, Task
 
 LABELS = ("A", "B", "neither")
@@ -87,12 +94,14 @@ class CorefHead(ClassHead[CorefExample]):
             [token_span(example, example.a) for example in batch.examples],
             [token_span(example, example.b) for example in batch.examples],
         ]
-        asked = span_mask(pronouns, texts, side.mask)  # (B, T)
+        pronoun_mask = span_mask(pronouns, texts, side.mask)  # (B, T)
         masks = [span_mask(spans, texts, side.mask) for spans in candidates]
         kinds = torch.full(side.mask.shape, _OTHER, device=side.mask.device)
-        kinds = kinds.masked_fill(masks[0] | masks[1], _CANDIDATE).masked_fill(asked, _PRONOUN)
+        kinds = kinds.masked_fill(masks[0] | masks[1], _CANDIDATE).masked_fill(
+            pronoun_mask, _PRONOUN
+        )
         encoded = self.encoder(side, self.mark(kinds))  # (B, T, D)
-        pronoun = mean_pooling(encoded, asked)  # (B, D)
+        pronoun = mean_pooling(encoded, pronoun_mask)  # (B, D)
         scores = []
         for spans, mask in zip(candidates, masks, strict=True):
             name = mean_pooling(encoded, mask)  # (B, D)
@@ -129,7 +138,7 @@ def token_span(example: CorefExample, mention: Mention) -> Span:
 
 
 @dataclass(frozen=True)
-class PronounScore(Score):
+class PronounScore(TaskScore):
     """The score of pronouns.
 
     Attributes:
@@ -139,9 +148,9 @@ class PronounScore(Score):
         labels: A, B and neither as three classes.
     """
 
-    total: Counts
-    feminine: Counts
-    masculine: Counts
+    total: MatchCounts
+    feminine: MatchCounts
+    masculine: MatchCounts
     labels: LabelScore
     primary: str = "f1"
 
@@ -179,7 +188,7 @@ def score_pronouns(
     """
     same_length(gold, predicted)
     same_length(gold, genders)
-    counts = {"all": Counts(), "feminine": Counts(), "masculine": Counts()}
+    counts = {"all": MatchCounts(), "feminine": MatchCounts(), "masculine": MatchCounts()}
     for true, found, gender in zip(gold, predicted, genders, strict=True):
         for name in ("all", gender):
             if name is not None:
@@ -190,7 +199,7 @@ def score_pronouns(
     return PronounScore(counts["all"], counts["feminine"], counts["masculine"], labels)
 
 
-class Coref(Task[CorefExample]):
+class CorefTask(Task[CorefExample]):
     """A pronoun, two names, and which of them is meant."""
 
     name = "coref"
@@ -234,12 +243,8 @@ class Coref(Task[CorefExample]):
             token_span(example, mention)
 
     def score(
-        self,
-        gold: Sequence[CorefExample],
-        predicted: Sequence[CorefExample],
-        config: TaskConfig | None = None,
-        learned: dict[str, Any] | None = None,
-    ) -> Score:
+        self, gold: Sequence[CorefExample], predicted: Sequence[CorefExample], **_: Any
+    ) -> TaskScore:
         """F1 for each gender, as the scorer of GAP counts."""
         genders = [example.gender for example in gold]
         return score_pronouns(all_of(gold, "label"), all_of(predicted, "label"), genders)
@@ -276,4 +281,4 @@ def _mention(value: object) -> Mention | None:
     return None
 
 
-TASK = Coref()
+TASK = CorefTask()

@@ -17,7 +17,7 @@ from elmokit.errors import DataError
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.examples import Tokens
 from elmokit.tasks.files import LabelField, Records, TextField
-from elmokit.tasks.inputs.embedder import Widths
+from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.modules import (
     AttentionPooling,
     ClassLoss,
@@ -29,7 +29,7 @@ from elmokit.tasks.modules import (
     known_classes,
 )
 from elmokit.tasks.records import Format, ReadOptions, checked_tokens, lines, location
-from elmokit.tasks.scores import LabelScore, Score, all_of, same_length, score_labels, share
+from elmokit.tasks.scores import LabelScore, TaskScore, all_of, same_length, score_labels, share
 from elmokit.tasks.tag.files import TagsField, checked_tags
 from elmokit.tasks.tag.spans import (
     Scheme,
@@ -204,7 +204,7 @@ class DialogueHead(Head[FrameExample]):
 
 
 @dataclass(frozen=True)
-class FrameScore(Score):
+class FrameScore(TaskScore):
     """The score of requests.
 
     Attributes:
@@ -249,7 +249,7 @@ def score_frames(
     return FrameScore(share(whole, len(gold_intents)), intent_score, slot_score)
 
 
-class Dialogue(Task[FrameExample]):
+class DialogueTask(Task[FrameExample]):
     """One intent per request, one tag per token."""
 
     name = "dialogue"
@@ -291,12 +291,8 @@ class Dialogue(Task[FrameExample]):
         return DialogueHead(config, learned, widths)
 
     def score(
-        self,
-        gold: Sequence[FrameExample],
-        predicted: Sequence[FrameExample],
-        config: TaskConfig | None = None,
-        learned: dict[str, Any] | None = None,
-    ) -> Score:
+        self, gold: Sequence[FrameExample], predicted: Sequence[FrameExample], **_: Any
+    ) -> TaskScore:
         """Whole frames, intents and slots."""
         return score_frames(
             all_of(gold, "intent"),
@@ -310,4 +306,4 @@ class Dialogue(Task[FrameExample]):
         return {"intent": example.intent, "slots": list(example.slots or ())}
 
 
-TASK = Dialogue()
+TASK = DialogueTask()

@@ -3,6 +3,6 @@
 source: pretrained models that give several layers per token (`LayerSource`): a biLM, a table of
 static vectors, several at once. encoders: any encoder of Hugging Face as such a source. references:
 opens sources, and finds them again for a saved predictor. mixed: the layers of a source, mixed,
-from a store on disk if they are there; what reads the text that a task writes. embedder: all inputs
-concatenated: mixed layers, static vectors, and what is trained with the task.
+from a store on disk if they are there; what reads the text that a task writes. token_inputs: all
+inputs concatenated: mixed layers, static vectors, and what is trained with the task.
 """

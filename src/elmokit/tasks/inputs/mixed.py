@@ -54,20 +54,20 @@ class TokenBatch:
         flat = [token for tokens in sentences for token in tokens]
         numbers = {word: number for number, word in enumerate(dict.fromkeys(flat))}
         self.words = list(numbers)
-        places = torch.tensor([numbers[token] for token in flat], dtype=torch.long)
-        self.places = to_device(places, device)
+        word_ids = torch.tensor([numbers[token] for token in flat], dtype=torch.long)
+        self.word_ids = to_device(word_ids, device)
         """Number of each token's word in `words`, (N,)."""
 
     def spread(self, vectors: Tensor) -> Tensor:
         """Vectors of the distinct words to vectors of all tokens, (N, D)."""
-        return vectors.index_select(0, self.places)
+        return vectors.index_select(0, self.word_ids)
 
 
 class Input(nn.Module, ABC):
     """One part of what a token is to a task's model."""
 
     widths: dict[str, int]
-    """Width of the vectors by place: ``input`` and, for some, ``output``."""
+    """Width of the vectors by position: ``input`` and, for some, ``output``."""
 
     def prepare(self, sentences: Sequence[Tokens]) -> None:
         """Compute beforehand what can be; called once with all sentences that training reads."""
@@ -76,7 +76,7 @@ class Input(nn.Module, ABC):
         """Give up what `prepare` made."""
 
     def begin(self, epoch: float) -> None:
-        """Training stands at this epoch."""
+        """Training has reached this epoch."""
 
     def penalty(self) -> Tensor | None:
         """What is added to the loss."""
@@ -84,7 +84,7 @@ class Input(nn.Module, ABC):
 
     @abstractmethod
     def vectors(self, batch: TokenBatch) -> dict[str, Tensor]:
-        """Vectors of all tokens by place, (N, width) each."""
+        """Vectors of all tokens by position, (N, width) each."""
 
 
 def mix_name(position: str, model: int = 0) -> str:
@@ -114,7 +114,7 @@ class LayerStore:
     follow. It is written atomically, and a later run with the same model and data finds it.
 
     Args:
-        folder: Where the file lies or will lie.
+        folder: Where the file is or will be.
         limit: The most bytes; sentences beyond it are not stored.
     """
 
@@ -208,12 +208,12 @@ def _fitting(sentences: Sequence[Tokens], room: int) -> list[Tokens]:
 class MixedLayers(Input):
     """ELMo, or other models with layers, as an input of a task.
 
-    Several models stand side by side, each with mixes of its own.
+    Several models are concatenated, each with mixes of its own.
 
     Args:
         source: The model, or several.
         config: Where it enters, and how its layers are mixed.
-        fine_tune: Whether and how it learns.
+        fine_tune: Whether and how it is trained.
     """
 
     def __init__(
@@ -221,13 +221,13 @@ class MixedLayers(Input):
     ) -> None:
         super().__init__()
         self.source = source
-        self._places = tuple(place for place in config.elmo_at if place != TARGET)
-        self.widths = dict.fromkeys(self._places, sum(model.dim for model in source.models))
+        self._positions = tuple(position for position in config.elmo_at if position != TARGET)
+        self.widths = dict.fromkeys(self._positions, sum(model.dim for model in source.models))
         self.mixes = nn.ModuleDict(
             {
-                mix_name(place, number): ScalarMix(model.layers, layer_norm=config.layer_norm)
+                mix_name(position, number): ScalarMix(model.layers, layer_norm=config.layer_norm)
                 for number, model in enumerate(source.models)
-                for place in self._places
+                for position in self._positions
             }
         )
         if TARGET in config.elmo_at:
@@ -259,7 +259,7 @@ class MixedLayers(Input):
         self._stores = []
 
     def begin(self, epoch: float) -> None:
-        """Let one more stage learn whenever it is time."""
+        """Unfreeze one more stage whenever it is time."""
         every = self._fine_tune.unfreeze_every
         count = 1 + int(epoch / every) if every else len(self._stages)
         for number, stage in enumerate(self._stages):
@@ -276,12 +276,12 @@ class MixedLayers(Input):
 
     def vectors(self, batch: TokenBatch) -> dict[str, Tensor]:
         """Mix the layers of all tokens, from the store where it holds them."""
-        parts: dict[str, list[Tensor]] = {place: [] for place in self._places}
+        parts: dict[str, list[Tensor]] = {position: [] for position in self._positions}
         for number, model in enumerate(self.source.models):
             layers = self._layers(number, model, batch)
-            for place in self._places:
-                parts[place].append(self.mixes[mix_name(place, number)](layers))  # (N, D)
-        return {place: torch.cat(found, dim=1) for place, found in parts.items()}
+            for position in self._positions:
+                parts[position].append(self.mixes[mix_name(position, number)](layers))  # (N, D)
+        return {position: torch.cat(found, dim=1) for position, found in parts.items()}
 
     def forward_vectors(self, batch: TokenBatch) -> Tensor:
         """Vectors of written texts, (N, P): the halves that know nothing of what follows."""
@@ -302,14 +302,14 @@ class MixedLayers(Input):
         return [torch.zeros(0, model.dim, device=batch.device)] * model.layers
 
     def fine_tuned(self) -> list[nn.Parameter]:
-        """The model's parameters that learn; none if it is frozen."""
+        """The model's parameters that are trained; none if it is frozen."""
         return [parameter for stage in self._stages for parameter in stage]
 
     def learned_mixes(self) -> dict[str, dict[str, Any]]:
-        """What the mixes have learned: shares s_j and gamma by place, and by model if several."""
+        """What the mixes have learned: shares s_j and gamma by the name of the mix."""
         return {
-            place: {"s": mix.shares().tolist(), "gamma": mix.gamma.item()}
-            for place, mix in zip(self.mixes, self._all(), strict=True)
+            position: {"s": mix.shares().tolist(), "gamma": mix.gamma.item()}
+            for position, mix in zip(self.mixes, self._all(), strict=True)
         }
 
     def _all(self) -> list[ScalarMix]:
@@ -326,7 +326,7 @@ class WrittenText:
     """Vectors of words that depend on the words before them, and on none behind.
 
     Args:
-        layers: The model and its mix for this place.
+        layers: The model and its mix for this position.
         dropout: On the vectors.
         device: Where they are wanted.
     """
@@ -344,19 +344,19 @@ class WrittenText:
         return pad_sequence(list(flat.split(batch.lengths)), batch_first=True)
 
     def start(self, rows: int) -> list[LstmState]:
-        """The memory of so many texts before their first words."""
+        """The state of so many texts before their first words."""
         source = self._layers.source
         reader = source.forward_reader()
         return reader.read([[source.begin]] * rows, reader.zero_state(rows))[1]
 
-    def step(self, words: Sequence[str], memory: list[LstmState]) -> tuple[Tensor, list[LstmState]]:
-        """Read one more word of each text: its vector, (N, P), and the memory behind it."""
+    def step(self, words: Sequence[str], state: list[LstmState]) -> tuple[Tensor, list[LstmState]]:
+        """Read one more word of each text: its vector, (N, P), and the state after it."""
         with torch.autocast(self._device.type, enabled=False):
             reader = self._layers.source.forward_reader()
-            layers, memory = reader.read([[word] for word in words], memory)
-            return self._layers.mix_written(layers), memory
+            layers, state = reader.read([[word] for word in words], state)
+            return self._layers.mix_written(layers), state
 
     @staticmethod
-    def choose(memory: list[LstmState], rows: Tensor) -> list[LstmState]:
-        """The memory of the texts with these numbers, (M,)."""
-        return choose_rows(memory, rows)
+    def choose(state: list[LstmState], rows: Tensor) -> list[LstmState]:
+        """The state of the texts with these numbers, (M,)."""
+        return choose_rows(state, rows)

@@ -27,7 +27,7 @@ from elmokit.word_vectors.table import WordVectors
 OneModel: TypeAlias = LayerSource | Elmo | str | Path
 """How a user may give a model with layers."""
 Elmos: TypeAlias = OneModel | Sequence[OneModel]
-"""The same, or several to be put side by side."""
+"""The same, or several to be concatenated."""
 
 
 Static: TypeAlias = StaticVectors | WordVectors | str | Path
@@ -111,32 +111,32 @@ def reference_to(source: LayerSource | StaticVectors | None) -> dict[str, Any]:
     return reference
 
 
-def bundle_layers(source: LayerSource, place: Path, earlier: Mapping[str, Any] | None) -> None:
+def bundle_layers(source: LayerSource, folder: Path, earlier: Mapping[str, Any] | None) -> None:
     """Write models into a predictor's folder.
 
     Args:
         source: The models.
-        place: Where to.
+        folder: Where to.
         earlier: The reference of the predictor that was there before, if any: models of another
             kind, which it had put there, make room.
     """
-    ours = earlier is not None and earlier.get("bundled") and place.is_dir()
+    ours = earlier is not None and earlier.get("bundled") and folder.is_dir()
     if not ours or _layout(earlier) == _layout(reference_to(source)):
-        source.save(place)
+        source.save(folder)
         return
-    old = temporary_beside(place)
-    os.replace(place, old)
+    old = temporary_beside(folder)
+    os.replace(folder, old)
     try:
-        source.save(place)
+        source.save(folder)
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
-        os.replace(old, place)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(old, folder)
         raise
     shutil.rmtree(old)
 
 
 def _layout(reference: Mapping[str, Any] | None) -> list[str]:
-    """Which kinds of models lie in a bundle, one after another."""
+    """Which kinds of models are in a bundle, one after another."""
     reference = reference or {}
     return [reference.get("kind", ""), *(part["kind"] for part in reference.get("parts", ()))]
 
@@ -149,7 +149,7 @@ def open_layers(
     Args:
         reference: What a predictor stored.
         given: What a user says instead of the reference's name.
-        folder: The predictor's folder, in which bundled models lie.
+        folder: The predictor's folder, that holds bundled models.
 
     Raises:
         CheckpointError: It is not there, or another one.
@@ -160,7 +160,7 @@ def open_layers(
         found = [open_layers(part, None, folder) for part in _parts(reference)]
         return SeveralLayers([model for part in found if part for model in part.models])
     try:
-        source = _as_referred(given if given is not None else _place(reference, folder), reference)
+        source = _as_referred(given if given is not None else _path(reference, folder), reference)
     except CheckpointError as error:
         raise CheckpointError(
             f"{folder}: the predictor's ELMo model {reference['name']!r} cannot be loaded "
@@ -186,7 +186,7 @@ def open_static(
     if reference is None:
         return None
     try:
-        source = as_static(given if given is not None else _place(reference, folder))
+        source = as_static(given if given is not None else _path(reference, folder))
     except (DataError, OSError) as error:
         raise CheckpointError(
             f"{folder}: the predictor's static vectors {reference['name']!r} cannot be read "
@@ -196,7 +196,7 @@ def open_static(
     return source
 
 
-def _place(reference: Mapping[str, Any], folder: Path) -> str | Path:
+def _path(reference: Mapping[str, Any], folder: Path) -> str | Path:
     return folder / reference["name"] if reference["bundled"] else str(reference["name"])
 
 

@@ -1,6 +1,6 @@
 """Pretrained models that give each token several layers: the inputs of tasks, the object of probes.
 
-`LayerSource` is a model, or several side by side; `LayerModel` is one of them: a biLM
+`LayerSource` is a model, or several at once; `LayerModel` is one of them: a biLM
 (`ElmoLayers`), a table of static vectors (`StaticVectors`), an encoder of Hugging Face
 (`elmokit.tasks.inputs.encoders`). `elmokit.tasks.inputs.references` opens them.
 """

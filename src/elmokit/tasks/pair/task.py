@@ -13,7 +13,7 @@ from elmokit.config import check_positive
 from elmokit.tasks.config import ClassHeadConfig, EncoderConfig, TaskConfig, TaskRunConfig
 from elmokit.tasks.examples import Tokenize, Tokens, words_in, words_of
 from elmokit.tasks.files import LabelField, Records, TextField
-from elmokit.tasks.inputs.embedder import Side, Widths
+from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.modules import TextEncoder, dense_layers, max_pooling, mean_pooling
 from elmokit.tasks.records import ReadOptions, Record
 from elmokit.tasks.task import Batch, ClassHead, ClassTask, FormField
@@ -147,7 +147,7 @@ def _aligned(alike: Tensor, other: Tensor, mask: Tensor) -> Tensor:
     return torch.einsum("btu,bud->btd", shares.to(other.dtype), other)
 
 
-class Pair(ClassTask[PairExample]):
+class PairTask(ClassTask[PairExample]):
     """One class for two texts."""
 
     name = "pair"
@@ -184,4 +184,4 @@ class Pair(ClassTask[PairExample]):
         return PairExample(first.tokens, second.tokens, None, first.text, second.text)
 
 
-TASK = Pair()
+TASK = PairTask()

@@ -92,14 +92,14 @@ def _read_squad(path: str, options: ReadOptions) -> Iterator[QuestionExample]:
                     raise DataError(f"{at}: must be an object with 'id', 'question', 'answers'.")
                 name = _string(question, "id", at)
                 at = f"{at} (id {name!r})"
-                asked = _string(question, "question", at)
+                query = _string(question, "question", at)
                 yield QuestionExample(
                     name,
                     context,
-                    asked,
+                    query,
                     tokens,
                     spans,
-                    options.tokens(asked),
+                    options.tokens(query),
                     options.answer(_answers, question, context, at),
                     title,
                 )

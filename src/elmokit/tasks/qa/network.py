@@ -17,7 +17,7 @@ from elmokit.config import check, check_positive
 from elmokit.engines import to_device
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.examples import Span, Tokens
-from elmokit.tasks.inputs.embedder import Side, Widths
+from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.modules import TextEncoder, max_pooling
 from elmokit.tasks.qa.files import Answer, QuestionExample
 from elmokit.tasks.task import Batch, Head
@@ -88,7 +88,7 @@ class Flow(nn.Module):
     def forward(
         self, context: Tensor, question: Tensor, context_mask: Tensor, question_mask: Tensor
     ) -> Tensor:
-        """What each token of the text learns, (W, T, 4 D).
+        """What each token of the text is given, (W, T, 4 D).
 
         Args:
             context: (W, T, D).
@@ -100,8 +100,8 @@ class Flow(nn.Module):
         alike = torch.einsum("wtd,wqd->wtq", context * self.both, question)
         alike = alike + self.context(context) + self.question(question).transpose(1, 2)
         alike = alike.float().masked_fill(~question_mask[:, None, :], _least(torch.float))
-        asked = alike.softmax(dim=2).to(context.dtype)  # (W, T, Q)
-        found = torch.einsum("wtq,wqd->wtd", asked, question)
+        attended = alike.softmax(dim=2).to(context.dtype)  # (W, T, Q)
+        found = torch.einsum("wtq,wqd->wtd", attended, question)
         care = alike.amax(dim=2).masked_fill(~context_mask, _least(torch.float)).softmax(dim=1)
         back = torch.einsum("wt,wtd->wd", care.to(context.dtype), context)[:, None, :]
         return torch.cat([context, found, context * found, context * back], dim=2)
@@ -201,10 +201,10 @@ class QaHead(Head[QuestionExample]):
         return encoded
 
     def _point(
-        self, batch: Batch[QuestionExample], question: Tensor, windows: Sequence[Window]
+        self, batch: Batch[QuestionExample], question: Tensor, windows: Sequence[ContextWindow]
     ) -> Pointed:
         """Read pieces of the texts."""
-        context, asked = batch.sides
+        context, query = batch.sides
         side = cut(context, windows)
         marks = None
         if self._head.match:
@@ -216,7 +216,7 @@ class QaHead(Head[QuestionExample]):
             marks = _common(pairs, side.mask)
         rows = to_device(torch.tensor([window.row for window in windows]), question.device)
         encoded = self.encoder(side, marks)  # (W, T, D)
-        flow = self.flow(encoded, question[rows], side.mask, asked.mask[rows])
+        flow = self.flow(encoded, question[rows], side.mask, query.mask[rows])
         merged = self.merge(flow)  # (W, T, 2 C)
         modelled = self._again(self.model, side, merged)  # (W, T, 2 C)
         both = torch.cat([merged, modelled], dim=2)
@@ -272,7 +272,11 @@ def _common(pairs: Sequence[tuple[Tokens, Tokens]], mask: Tensor) -> Tensor:
 
 
 def _true_positions(
-    windows: Sequence[Window], spans: Sequence[Sequence[Span]], shape: torch.Size, *, last: bool
+    windows: Sequence[ContextWindow],
+    spans: Sequence[Sequence[Span]],
+    shape: torch.Size,
+    *,
+    last: bool,
 ) -> Tensor:
     """True at the first (or last) tokens of the answers that are whole in a piece, (W, T)."""
     gold = torch.zeros(shape, dtype=torch.bool)
@@ -286,7 +290,7 @@ def _true_positions(
 # Windows of long texts: what is read together never grows with the text.
 
 
-class Window(NamedTuple):
+class ContextWindow(NamedTuple):
     """A piece of a text of a batch."""
 
     row: int
@@ -295,15 +299,17 @@ class Window(NamedTuple):
     end: int
 
 
-def all_windows(row: int, length: int, size: int, overlap: int) -> list[Window]:
+def all_windows(row: int, length: int, size: int, overlap: int) -> list[ContextWindow]:
     """Pieces that cover a text; neighbours share at least `overlap` tokens."""
     if length <= size:
-        return [Window(row, 0, length)]
+        return [ContextWindow(row, 0, length)]
     starts = [*range(0, length - size, size - overlap), length - size]
-    return [Window(row, start, start + size) for start in starts]
+    return [ContextWindow(row, start, start + size) for start in starts]
 
 
-def training_windows(row: int, length: int, size: int, answers: Sequence[Span]) -> list[Window]:
+def training_windows(
+    row: int, length: int, size: int, answers: Sequence[Span]
+) -> list[ContextWindow]:
     """Two pieces of a text by chance, the first with an answer in it if there is one.
 
     Args:
@@ -313,20 +319,20 @@ def training_windows(row: int, length: int, size: int, answers: Sequence[Span]) 
         answers: Token spans, none longer than a piece.
     """
     if length <= size:
-        return [Window(row, 0, length)]
+        return [ContextWindow(row, 0, length)]
     lowest, highest = 0, length - size
     if answers:
         answer = answers[_draw(0, len(answers) - 1)]
         lowest, highest = max(0, answer.end - size), min(answer.start, length - size)
     starts = (_draw(lowest, highest), _draw(0, length - size))
-    return [Window(row, start, start + size) for start in starts]
+    return [ContextWindow(row, start, start + size) for start in starts]
 
 
 def _draw(lowest: int, highest: int) -> int:
     return int(torch.randint(lowest, highest + 1, ()))
 
 
-def cut(side: Side, windows: Sequence[Window]) -> Side:
+def cut(side: Side, windows: Sequence[ContextWindow]) -> Side:
     """The pieces as a batch of their own."""
     device = side.mask.device
     rows, starts, ends = to_device(torch.tensor(windows), device).unbind(1)  # (W,)

@@ -12,13 +12,13 @@ from typing import Any, Literal
 from elmokit.errors import DataError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.examples import Tokenize, Tokens, offsets_of, value_of
-from elmokit.tasks.inputs.embedder import Widths
+from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.modules import known
 from elmokit.tasks.qa.files import FORMATS, RECORDS, QuestionExample
 from elmokit.tasks.qa.network import QaConfig, QaHead
 from elmokit.tasks.scores import (
     PUNCTUATION,
-    Score,
+    TaskScore,
     all_of,
     mostly_chinese,
     same_length,
@@ -31,7 +31,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-class Qa(Task[QuestionExample]):
+class QaTask(Task[QuestionExample]):
     """A piece of a text, or none."""
 
     name = "qa"
@@ -59,12 +59,8 @@ class Qa(Task[QuestionExample]):
         return {"no_answer": config.head.no_answer and any(silent)}
 
     def score(
-        self,
-        gold: Sequence[QuestionExample],
-        predicted: Sequence[QuestionExample],
-        config: TaskConfig | None = None,
-        learned: dict[str, Any] | None = None,
-    ) -> Score:
+        self, gold: Sequence[QuestionExample], predicted: Sequence[QuestionExample], **_: Any
+    ) -> TaskScore:
         """By the rules of SQuAD, or of CMRC for Chinese."""
         true = [[answer.text for answer in answers] for answers in all_of(gold, "answers")]
         found = [answers[0].text if answers else "" for answers in all_of(predicted, "answers")]
@@ -101,7 +97,7 @@ class Qa(Task[QuestionExample]):
 
 
 @dataclass(frozen=True)
-class AnswerScore(Score):
+class AnswerScore(TaskScore):
     """The score of answers.
 
     Attributes:
@@ -199,4 +195,4 @@ def score_answers(
     )
 
 
-TASK = Qa()
+TASK = QaTask()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from elmokit.config import check_positive
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.examples import Tokenize, Tokens, errors_at, span_of, value_of, words_of
-from elmokit.tasks.inputs.embedder import Widths
+from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.modules import (
     AttentionPooling,
     TextEncoder,
@@ -24,9 +24,9 @@ from elmokit.tasks.modules import (
 )
 from elmokit.tasks.relation.files import FORMATS, RECORDS, RelationExample, marked_mentions
 from elmokit.tasks.scores import (
-    Counts,
     LabelScore,
-    Score,
+    MatchCounts,
+    TaskScore,
     all_of,
     same_length,
     score_labels,
@@ -113,7 +113,7 @@ def _between(first: Tensor, second: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class RelationScore(Score):
+class RelationScore(TaskScore):
     """The score of relations.
 
     Attributes:
@@ -121,7 +121,7 @@ class RelationScore(Score):
         directed: The same answers as plain classes, each direction a class of its own.
     """
 
-    relations: dict[str, Counts]
+    relations: dict[str, MatchCounts]
     directed: LabelScore
     primary: str = "f1"
 
@@ -150,7 +150,7 @@ def relation_name(label: str) -> str:
 def score_relations(gold: Sequence[str], predicted: Sequence[str]) -> RelationScore:
     """Compare relations one by one."""
     same_length(gold, predicted)
-    relations = {name: Counts() for name in sorted(set(map(relation_name, gold)) - {OTHER})}
+    relations = {name: MatchCounts() for name in sorted(set(map(relation_name, gold)) - {OTHER})}
     for true, found in zip(gold, predicted, strict=True):
         if relation_name(true) in relations:
             relations[relation_name(true)].gold += 1
@@ -160,7 +160,7 @@ def score_relations(gold: Sequence[str], predicted: Sequence[str]) -> RelationSc
     return RelationScore(relations, score_labels(gold, predicted))
 
 
-class Relation(ClassTask[RelationExample]):
+class RelationTask(ClassTask[RelationExample]):
     """One relation for two mentions."""
 
     name = "relation"
@@ -200,12 +200,8 @@ class Relation(ClassTask[RelationExample]):
             check_span(span, example.tokens)
 
     def score(
-        self,
-        gold: Sequence[RelationExample],
-        predicted: Sequence[RelationExample],
-        config: TaskConfig | None = None,
-        learned: dict[str, Any] | None = None,
-    ) -> Score:
+        self, gold: Sequence[RelationExample], predicted: Sequence[RelationExample], **_: Any
+    ) -> TaskScore:
         """The official score of SemEval-2010 task 8."""
         return score_relations(all_of(gold, "label"), all_of(predicted, "label"))
 
@@ -235,4 +231,4 @@ class Relation(ClassTask[RelationExample]):
         return found if found is None or name is None else replace(found, id=str(name))
 
 
-TASK = Relation()
+TASK = RelationTask()

@@ -20,8 +20,8 @@ from elmokit.engines import LstmState, to_device
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.examples import Tokens
-from elmokit.tasks.inputs.embedder import Widths
 from elmokit.tasks.inputs.mixed import WrittenText
+from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.modules import TextEncoder, mean_pooling
 from elmokit.tasks.seq2seq.files import SequencePair
 from elmokit.tasks.seq2seq.joining import Joiner

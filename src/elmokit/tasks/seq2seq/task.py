@@ -10,9 +10,9 @@ from typing import Any
 from elmokit.errors import DataError, MissingExtraError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.examples import Tokenize, Tokens, value_of, words_of
-from elmokit.tasks.inputs.embedder import Widths, frequent_words
+from elmokit.tasks.inputs.token_inputs import Widths, frequent_words
 from elmokit.tasks.modules import known
-from elmokit.tasks.scores import Score, mostly_chinese, same_length, share, units
+from elmokit.tasks.scores import TaskScore, mostly_chinese, same_length, share, units
 from elmokit.tasks.seq2seq.files import FORMATS, RECORDS, SequencePair
 from elmokit.tasks.seq2seq.joining import learn_joins
 from elmokit.tasks.seq2seq.network import Seq2seqConfig, Seq2seqHead
@@ -21,7 +21,7 @@ from elmokit.tasks.task import Task
 ROUGE = ("rouge1", "rouge2", "rougeL")
 
 
-class Seq2seq(Task[SequencePair]):
+class Seq2seqTask(Task[SequencePair]):
     """A text for a text."""
 
     name = "seq2seq"
@@ -76,9 +76,10 @@ class Seq2seq(Task[SequencePair]):
         self,
         gold: Sequence[SequencePair],
         predicted: Sequence[SequencePair],
+        *,
         config: TaskConfig | None = None,
         learned: dict[str, Any] | None = None,
-    ) -> Score:
+    ) -> TaskScore:
         """BLEU and ROUGE; the settings say which of them chooses the best weights."""
         primary = config.head.score if isinstance(config, Seq2seqConfig) else "bleu"
         outputs = [example.references[0] if example.references else "" for example in predicted]
@@ -109,7 +110,7 @@ class Seq2seq(Task[SequencePair]):
 
 
 @dataclass(frozen=True)
-class SequenceScore(Score):
+class SequenceScore(TaskScore):
     """The score of texts that were written.
 
     Attributes:
@@ -203,4 +204,4 @@ def _check_references(references: Sequence[Sequence[str]]) -> None:
             raise DataError(f"example {number} has no reference. Give the text it should be.")
 
 
-TASK = Seq2seq()
+TASK = Seq2seqTask()

@@ -47,7 +47,7 @@ class TaggedExample:
 
 
 def checked_tags(tags: Tokens, tokens: Tokens, where: str, options: ReadOptions) -> Tokens:
-    """The tags, if they are as many as the tokens and legal in the scheme that was asked for."""
+    """The tags, if they are as many as the tokens and legal in the scheme that is required."""
     if len(tags) != len(tokens):
         raise DataError(f"{where}: {len(tags)} tags for {len(tokens)} tokens. Give one per token.")
     if "" in tags:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from elmokit.errors import ConfigError
-from elmokit.tasks.scores import Counts, Score, all_of, same_length, score_labels, share
+from elmokit.tasks.scores import MatchCounts, TaskScore, all_of, same_length, score_labels, share
 
 Scheme: TypeAlias = Literal["iob1", "bio", "bioes"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
@@ -156,7 +156,7 @@ def convert_tags(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class SpanScore(Score):
+class SpanScore(TaskScore):
     """The score of tagged spans. A span is right if its start, its end and its type are.
 
     Attributes:
@@ -165,8 +165,8 @@ class SpanScore(Score):
         accuracy: The share of tokens with the right tag.
     """
 
-    total: Counts
-    types: dict[str, Counts]
+    total: MatchCounts
+    types: dict[str, MatchCounts]
     accuracy: float
     primary: str = "f1"
 
@@ -198,7 +198,7 @@ def score_spans(
         ignore: Types that do not count (the verb itself, among its roles).
     """
     same_length(gold, predicted)
-    types: dict[str, Counts] = {}
+    types: dict[str, MatchCounts] = {}
     right = tokens = 0
     for true, found in zip(gold, predicted, strict=True):
         same_length(true, found)
@@ -212,9 +212,9 @@ def score_spans(
         ):
             for kind, count in Counter(span.type for span in spans).items():
                 if kind not in ignore:
-                    counts = types.setdefault(kind, Counts())
+                    counts = types.setdefault(kind, MatchCounts())
                     setattr(counts, name, getattr(counts, name) + count)
-    total = Counts(
+    total = MatchCounts(
         sum(counts.correct for counts in types.values()),
         sum(counts.predicted for counts in types.values()),
         sum(counts.gold for counts in types.values()),
@@ -224,7 +224,7 @@ def score_spans(
 
 def score_tags(
     gold: Sequence[Any], predicted: Sequence[Any], *, spans: bool, roles: bool = False
-) -> Score:
+) -> TaskScore:
     """Score tags, where it is known of what kind they are.
 
     Args:

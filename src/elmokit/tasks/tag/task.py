@@ -14,9 +14,9 @@ from elmokit.engines import to_device
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.examples import Tokenize, Tokens, errors_at
-from elmokit.tasks.inputs.embedder import Side, Widths
+from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.modules import ClassLoss, Crf, TextEncoder, class_counts, known
-from elmokit.tasks.scores import Score, all_of
+from elmokit.tasks.scores import TaskScore, all_of
 from elmokit.tasks.tag.files import FORMATS, RECORDS, TaggedExample
 from elmokit.tasks.tag.spans import (
     Scheme,
@@ -86,7 +86,7 @@ class TagHead(Head[TaggedExample]):
         if config.head.crf:
             self.crf = constrained_crf(self._labels, self._scheme)
         else:
-            self.judge = ClassLoss(config.head.loss, list(counts.values()))
+            self.tag_loss = ClassLoss(config.head.loss, list(counts.values()))
 
     def loss(self, batch: Batch[TaggedExample]) -> Tensor:
         """Negative log-likelihood of the true tags, per token."""
@@ -99,7 +99,7 @@ class TagHead(Head[TaggedExample]):
         labels = to_device(labels, scores.device)
         if self.crf is not None:
             return self.crf.loss(scores, labels, side.mask).sum() / side.mask.sum().clamp(min=1)
-        loss: Tensor = self.judge(scores[side.mask], labels[side.mask])
+        loss: Tensor = self.tag_loss(scores[side.mask], labels[side.mask])
         return loss
 
     def predict(self, batch: Batch[TaggedExample]) -> list[TaggedExample]:
@@ -206,7 +206,7 @@ def _check_spans(examples: Iterable[TaggedExample]) -> None:
             )
 
 
-class Tag(Task[TaggedExample]):
+class TagTask(Task[TaggedExample]):
     """One tag per token."""
 
     name = "tag"
@@ -266,9 +266,10 @@ class Tag(Task[TaggedExample]):
         self,
         gold: Sequence[TaggedExample],
         predicted: Sequence[TaggedExample],
+        *,
         config: TaskConfig | None = None,
         learned: dict[str, Any] | None = None,
-    ) -> Score:
+    ) -> TaskScore:
         """Of spans or of single tags: as the training data has them, whatever is in `gold`.
 
         Without training data they are spans if the truth is in a scheme of spans. Among semantic
@@ -303,4 +304,4 @@ class Tag(Task[TaggedExample]):
         return list(example.tags or ())
 
 
-TASK = Tag()
+TASK = TagTask()

@@ -46,7 +46,7 @@ class WordInput(Input):
         words: The words.
         width: Width of a vector.
         lowercase: Whether words are looked up in lower case.
-        dropout: How often a word stands for all unknown ones in training.
+        dropout: How often a word is read as unknown in training.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class WordInput(Input):
 
 
 class CharacterInput(Input):
-    """A character CNN that learns with the task.
+    """A character CNN that is trained with the task.
 
     Args:
         width: Width of a word's vector.
@@ -101,7 +101,7 @@ class CharacterInput(Input):
 
 
 class StaticInput(Input):
-    """Vectors from a file, which do not learn.
+    """Vectors from a file, which are not trained.
 
     Args:
         vectors: The table.
@@ -178,19 +178,19 @@ class Embedder(nn.Module):
             parts["elmo"] = MixedLayers(elmo, settings, config.fine_tune)
         self.parts = nn.ModuleDict(parts)
         self.dropout = nn.Dropout(settings.dropout)
-        self.widths = Widths(*(self._width(place) for place in POSITIONS))
+        self.widths = Widths(*(self._width(position) for position in POSITIONS))
         if not self.widths.input:
             raise ConfigError(
                 "nothing enters the model: give ELMo at the input or static vectors, or set "
                 "inputs.words or inputs.characters above 0"
             )
-        # Follows the module, so that batches know where to go even if nothing learns.
-        self.register_buffer("_place", torch.zeros(0), persistent=False)
+        # Follows the module, so that batches know where to go even if nothing is trained.
+        self.register_buffer("_device_of", torch.zeros(0), persistent=False)
 
     @property
     def device(self) -> torch.device:
         """Where vectors are made."""
-        return self._buffers["_place"].device  # type: ignore[union-attr]
+        return self._buffers["_device_of"].device  # type: ignore[union-attr]
 
     @property
     def layers(self) -> MixedLayers | None:
@@ -222,7 +222,7 @@ class Embedder(nn.Module):
             part.release()
 
     def begin(self, epoch: float) -> None:
-        """Training stands at this epoch."""
+        """Training has reached this epoch."""
         for part in self.inputs:
             part.begin(epoch)
 
@@ -239,26 +239,26 @@ class Embedder(nn.Module):
         longest = max(1, int(lengths.max()))
         steps = torch.arange(longest)
         mask = steps[None, :] < lengths[:, None]  # (B, T)
-        places = to_device(mask.view(-1).nonzero().squeeze(1), self.device)  # (N,)
+        index = to_device(mask.view(-1).nonzero().squeeze(1), self.device)  # (N,)
         mask = to_device(mask, self.device)
         at_input = torch.cat([part["input"] for part in parts if "input" in part], dim=1)
         at_output = [part["output"] for part in parts if "output" in part]
         return Side(
-            _padded(self.dropout(at_input), places, mask),
-            _padded(self.dropout(torch.cat(at_output, dim=1)), places, mask) if at_output else None,
+            _padded(self.dropout(at_input), index, mask),
+            _padded(self.dropout(torch.cat(at_output, dim=1)), index, mask) if at_output else None,
             lengths,
             mask,
         )
 
     def learned_mixes(self) -> dict[str, dict[str, Any]]:
-        """Shares s_j and gamma by place; empty without layers."""
+        """Shares s_j and gamma by position; empty without layers."""
         return self.layers.learned_mixes() if self.layers is not None else {}
 
-    def _width(self, place: str) -> int:
-        return sum(part.widths.get(place, 0) for part in self.inputs)
+    def _width(self, position: str) -> int:
+        return sum(part.widths.get(position, 0) for part in self.inputs)
 
 
-def _padded(flat: Tensor, places: Tensor, mask: Tensor) -> Tensor:
-    """Vectors one after another (N, D), and their places (N,) among all, to (B, T, D)."""
-    padded = flat.new_zeros(mask.numel(), flat.shape[1]).index_copy(0, places, flat)
+def _padded(flat: Tensor, index: Tensor, mask: Tensor) -> Tensor:
+    """Vectors one after another (N, D), and their indices (N,) among all, to (B, T, D)."""
+    padded = flat.new_zeros(mask.numel(), flat.shape[1]).index_copy(0, index, flat)
     return padded.view(*mask.shape, flat.shape[1])
