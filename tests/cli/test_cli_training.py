@@ -47,7 +47,7 @@ def test_pretrain_makes_a_model_from_text_without_blank_lines(text, tmp_path, ca
     elmo = elmokit.load(tmp_path / "model")
     assert elmo.config.lstm.cells == 16
     assert "seed = 5" in (tmp_path / "model" / "training" / "settings.toml").read_text("utf-8")
-    # A second start is refused, going on is not.
+    # A second start is refused, resuming is not.
     assert main([*command, "--max-steps", "20"]) == 1
     assert "--resume" in capsys.readouterr().err
     assert main([*command, "--max-steps", "30", "--seed", "5", "--resume"]) == 0
@@ -106,7 +106,7 @@ def test_unknown_preset_is_a_wrong_call(text, tmp_path, capsys):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("step", [5, 15])
 def test_an_interrupted_run_says_so(text, tmp_path, capsys, monkeypatch, no_drawing, number, step):
-    """Before and after the first look at held-out text, from which on there is a model."""
+    """Before and after the first evaluation, from which on there is a model."""
     take = PretrainTrainer.step
 
     def stepping(self: PretrainTrainer, done: int) -> object:
@@ -126,10 +126,10 @@ def test_an_interrupted_run_says_so(text, tmp_path, capsys, monkeypatch, no_draw
     assert f"resuming from step {step + 1}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("place", [["-"], ["--", "-"]])
+@pytest.mark.parametrize("arguments", [["-"], ["--", "-"]])
 @pytest.mark.parametrize("verb", [["pretrain"], ["adapt", str(GOLDEN / "allennlp")]])
-def test_standard_input_is_refused_in_one_line(tmp_path, capsys, verb, place):
-    command = [*verb, "-o", str(tmp_path / "model"), "--device", "cpu", *place]
+def test_standard_input_is_refused_in_one_line(tmp_path, capsys, verb, arguments):
+    command = [*verb, "-o", str(tmp_path / "model"), "--device", "cpu", *arguments]
     assert main(command) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1

@@ -205,7 +205,7 @@ LONG = changed(CONFIG, run={"max_steps": 300, "evaluate_every": 100, "save_every
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_told_and_the_run_goes_on(ray, folder):
+def test_a_killed_worker_is_reported_and_the_run_is_resumed(ray, folder):
     config = in_folder(folder, LONG)
     thread = kill_a_worker_after_a_snapshot(folder)
     with pytest.raises(PeerError, match=r"has failed\. .* continue with --resume"):

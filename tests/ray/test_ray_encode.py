@@ -122,7 +122,7 @@ def test_folders_of_text_and_parquet(cluster, tmp_path):
     assert pq.read_table(out / "inputs%2Fempty.txt-000000.parquet").num_rows == 0
 
 
-def test_a_killed_run_goes_on_and_makes_nothing_twice(cluster, tmp_path, capsys):
+def test_a_killed_run_continues_and_makes_nothing_twice(cluster, tmp_path, capsys):
     text = write_lines(tmp_path / "text.txt", 2000)
     out = tmp_path / "out"
     call = ("encode", text, "-o", out, *MODEL, "--layers", "all", *WITH_RAY, "--piece-lines", 20)
@@ -195,7 +195,7 @@ def test_other_settings_and_other_inputs_are_refused(cluster, tmp_path, capsys):
 
 
 def bad_inputs(folder: Path) -> dict[str, tuple[tuple[object, ...], str]]:
-    """Calls that cannot work, and what they are told."""
+    """Calls that cannot work, and their messages."""
     text = write_lines(folder / "text.txt", 20)
     pq.write_table(pa.table({"title": ["x"]}), folder / "rows.parquet")
     (folder / "latin.txt").write_bytes(b"fine\nGr\xf6\xdfe\n")

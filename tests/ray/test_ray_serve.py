@@ -65,8 +65,8 @@ def ray() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def address(ray: Any) -> Iterator[str]:
-    with deployed(BUILD, replicas=2, port=0) as place:
-        yield place
+    with deployed(BUILD, replicas=2, port=0) as url:
+        yield url
 
 
 def ask(
@@ -102,7 +102,7 @@ REQUESTS = {
 # These start services of their own, so they come before the one that the others share.
 
 
-def test_more_replicas_than_places_are_refused(ray):
+def test_more_replicas_than_cpus_are_refused(ray):
     with pytest.raises(ConfigError, match="3 workers need 3 CPUs"), deployed(BUILD, replicas=3):
         pass
 
@@ -123,8 +123,8 @@ def test_sigterm_loses_no_accepted_request(ray, tmp_path):
     try:
         line = process.stderr.readline()
         assert json.loads(line)["event"] == "serving", line
-        place = json.loads(line)["address"]
-        request = partial(ask, place, "POST", "/v1/encode", {"sentences": ["a word"]})
+        url = json.loads(line)["address"]
+        request = partial(ask, url, "POST", "/v1/encode", {"sentences": ["a word"]})
         thread = threading.Thread(target=lambda: answers.append(request()))
         thread.start()
         time.sleep(1)
@@ -178,7 +178,7 @@ def test_answers_are_those_of_the_single_process(address):
     assert statuses == dict.fromkeys(REQUESTS, 200) | bad | {"no such route": 404}
 
 
-def test_a_second_service_does_not_take_the_place_of_the_first(address):
+def test_a_second_service_does_not_replace_the_first(address):
     with pytest.raises(ConfigError, match="runs on this cluster already"), deployed(BUILD, port=0):
         pass
     assert ask(address, "GET", "/healthz")[0] == 200

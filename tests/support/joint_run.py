@@ -1,8 +1,7 @@
 """What the processes of a distributed test do: joint_run.py FOLDER JOB...
 
 FOLDER holds the corpus. A job is a name in `JOBS`, trained in FOLDER/NAME and resumed if it has a
-snapshot; or ``die-RANK-WHEN``: that process kills itself in a step or while it looks at held-out
-text.
+snapshot; or ``die-RANK-WHEN``: that process kills itself in a step or while it evaluates.
 """
 
 import json
@@ -42,7 +41,7 @@ JOBS = {
 
 
 def do_job(name: str, folder: Path, context: DistContext) -> None:
-    """Train; the lead leaves a log with a row for every step."""
+    """Train; the main process leaves a log with a row for every step."""
     loop.REPORT_EVERY = 1
     kind = name.removeprefix("resumed-").removeprefix("back-")
     corpus = TokenCorpus(folder / "corpus")
@@ -64,7 +63,7 @@ def do_job(name: str, folder: Path, context: DistContext) -> None:
         resume=True,
     )
     weights = torch.cat([p.detach().reshape(-1) for _, p in trainer._named_parameters()])
-    if name != "cnn-accumulate":  # only the lead writes the spelled vectors out
+    if name != "cnn-accumulate":  # only the main process writes the spelled vectors out
         everywhere = context.gather_rows(weights)
         assert all(torch.equal(other, weights) for other in everywhere), "processes drifted apart"
     context.barrier()

@@ -1,4 +1,4 @@
-"""A small run that goes on whenever it is started again: killable_run.py FOLDER [PAUSE].
+"""A small run that is resumed whenever it is started again: killable_run.py FOLDER [PAUSE].
 
 FOLDER holds the corpus; the model goes to FOLDER/model. PAUSE seconds pass between two steps, so
 that a signal falls into the run and not into Python's start or end. FOLDER/started appears when

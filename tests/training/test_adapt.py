@@ -78,7 +78,7 @@ def test_adaptation_never_ends_worse_than_it_began(long_corpus, tmp_path):
     assert result.after.perplexity == pytest.approx(result.before.perplexity)
 
 
-def test_adaptation_goes_on_where_it_was_stopped(long_corpus, tmp_path):
+def test_adaptation_is_resumed_where_it_was_stopped(long_corpus, tmp_path):
     straight = elmokit.adapt(GOLDEN / "allennlp", long_corpus.folder, config(tmp_path / "straight"))
     # The same plan, given up in the middle: its snapshots beyond step 20 are taken away.
     elmokit.adapt(GOLDEN / "allennlp", long_corpus.folder, config(tmp_path / "broken"))

@@ -43,7 +43,7 @@ def test_the_engine_on_a_gpu_is_near_float64_on_a_cpu(hidden, resets, dtype):
 
 @pytest.mark.parametrize("loss", ["sampled", "full", "adaptive", "cnn"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_run_goes_on_where_it_stopped(tmp_path, no_drawing, loss, precision):
+def test_a_run_is_resumed_where_it_stopped(tmp_path, no_drawing, loss, precision):
     corpus = make_corpus(tmp_path, 80)
     config = replace(
         changed(
@@ -107,7 +107,7 @@ def test_fused_filters_are_the_convolutions_maxima():
         results.append([maxima, *(leaf.grad for leaf in leaves)])
     assert relative(results[1][0], results[0][0]) < 0.01
     for found, exact in zip(results[1][1:], results[0][1:], strict=True):
-        assert relative(found, exact) < 0.15  # a near tie may fall to another place
+        assert relative(found, exact) < 0.15  # a near tie may fall to another index
 
 
 def test_the_fused_loss_is_the_plain_one():
@@ -137,22 +137,22 @@ def test_rows_are_taken_and_their_gradients_summed_in_one_order():
 
     random = torch.Generator().manual_seed(2)
     table = torch.randn(50, 70, generator=random)
-    places = torch.randint(0, 45, (2, 9, 130), generator=random)
+    indices = torch.randint(0, 45, (2, 9, 130), generator=random)
     gradient = torch.randn(2, 9, 130, 70, generator=random)
     found = []
     for _ in range(2):
         leaf = table.cuda().requires_grad_()
-        taken = take_rows(leaf, places.cuda())
-        assert torch.equal(taken.cpu(), table[places])
+        taken = take_rows(leaf, indices.cuda())
+        assert torch.equal(taken.cpu(), table[indices])
         taken.backward(gradient.cuda())
         found.append(leaf.grad.cpu())
     assert torch.equal(*found)
-    exact = torch.zeros(50, 70).index_add_(0, places.flatten(), gradient.flatten(0, 2))
+    exact = torch.zeros(50, 70).index_add_(0, indices.flatten(), gradient.flatten(0, 2))
     torch.testing.assert_close(found[0], exact, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(40, 600), (40,)])
-def test_rows_learn_on_a_gpu_as_on_a_processor(shape):
+def test_rows_are_updated_on_a_gpu_as_on_a_cpu(shape):
     from elmokit.training.optim import RowOptimizer
     from elmokit.training.settings import OptimizerConfig
 
@@ -168,7 +168,7 @@ def test_rows_learn_on_a_gpu_as_on_a_processor(shape):
     torch.testing.assert_close(tables[1].detach().cpu(), tables[0].detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_recorded_step_is_the_plain_one(tmp_path, monkeypatch):
+def test_a_captured_step_is_the_eager_one(tmp_path, monkeypatch):
     from small_runs import make_trainer
 
     from elmokit.training.distributed import DistContext

@@ -41,7 +41,7 @@ def maker(corpus: TokenCorpus, folder: Path, *, vocabulary: int, negatives: int 
 
 
 def spelled(batch: LmBatch) -> list[tuple[str, int]]:
-    """Every distinct word of a batch: its spelling and its place in the word table."""
+    """Every distinct word of a batch: its spelling and its id in the word table."""
     result = []
     for group in batch.inputs:
         for row, word in zip(group.characters.tolist(), group.words.tolist(), strict=True):
@@ -62,9 +62,9 @@ def test_every_token_finds_its_word(corpus, tmp_path, rows, unroll):
         goal = np.stack([window.forward_targets.T, window.backward_targets.T])
         assert batch.word_indices.shape == read.shape
         assert batch.starts.tolist() == [(read[0] == BEGIN).tolist(), (read[1] == END).tolist()]
-        for place, word in zip(batch.word_indices.flatten().tolist(), read.ravel(), strict=True):
+        for index, word in zip(batch.word_indices.flatten().tolist(), read.ravel(), strict=True):
             expected = int(word) if word < vocabulary else UNKNOWN
-            assert words[place] == (corpus.words[word], expected)
+            assert words[index] == (corpus.words[word], expected)
         targets = np.where(goal < vocabulary, goal, UNKNOWN).reshape(2, -1)
         assert batch.targets.tolist() == targets.tolist()
         assert batch.window == window.number
@@ -78,9 +78,9 @@ def test_every_token_finds_its_word(corpus, tmp_path, rows, unroll):
                 negatives.tolist()
                 == LogUniformSampler(vocabulary, 5).draw(4, window.number, d).tolist()
             )
-            places = {word: k for k, word in enumerate(negatives.tolist())}
+            indices = {word: k for k, word in enumerate(negatives.tolist())}
             assert sample.accidental_hits[d].tolist() == [
-                places.get(t, -1) for t in targets[d].tolist()
+                indices.get(t, -1) for t in targets[d].tolist()
             ]
 
 
@@ -91,11 +91,11 @@ def readers() -> list[threading.Thread]:
 def test_prefetching_gives_the_same_batches_and_ends_with_its_reader(corpus, tmp_path):
     make = maker(corpus, tmp_path, vocabulary=20)
     before = len(readers())
-    ahead = prefetch_batches(streams(corpus, 2, 4), make)
-    for window, batch in zip(islice(streams(corpus, 2, 4), 8), ahead, strict=False):
+    prefetched = prefetch_batches(streams(corpus, 2, 4), make)
+    for window, batch in zip(islice(streams(corpus, 2, 4), 8), prefetched, strict=False):
         assert batch.targets.tolist() == make(window).targets.tolist()
     assert len(readers()) > before
-    ahead.close()
+    prefetched.close()
     assert len(readers()) == before
 
 
@@ -107,11 +107,11 @@ def test_an_error_of_the_prefetching_thread_reaches_the_reader(corpus, tmp_path)
             raise OSError("the disk is gone")
         return make(window)
 
-    ahead = prefetch_batches(streams(corpus, 2, 4), failing)
-    next(ahead)
-    next(ahead)
+    prefetched = prefetch_batches(streams(corpus, 2, 4), failing)
+    next(prefetched)
+    next(prefetched)
     with pytest.raises(OSError, match="the disk is gone"):
-        next(ahead)
+        next(prefetched)
 
 
 def test_a_step_that_fails_leaves_no_thread_behind(corpus, tmp_path):
@@ -136,14 +136,14 @@ def test_prefetching_may_end_in_any_of_its_threads(corpus, tmp_path):
         if window.number == 3:
             ready.wait(10)
             try:
-                ahead.close()
+                prefetched.close()
                 closing.append(None)
             except BaseException as error:
                 closing.append(error)
         return make(window)
 
-    ahead = prefetch_batches(streams(corpus, 2, 4), closes)
-    next(ahead)
+    prefetched = prefetch_batches(streams(corpus, 2, 4), closes)
+    next(prefetched)
     ready.set()
     deadline = time.monotonic() + 20
     while not closing and time.monotonic() < deadline:

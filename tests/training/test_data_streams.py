@@ -34,20 +34,20 @@ def plain_windows(
 ) -> list[dict[str, list[list[int]]]]:
     """The documented rule, word by word."""
     streams: list[list[tuple[int, int, int, int]]] = [[] for _ in range(rows)]
-    place = 0
+    position = 0
     orders: dict[int, np.ndarray] = {}
     while min(map(len, streams)) < count * unroll:
-        passed, rest = divmod(place, len(sentences))
+        passed, rest = divmod(position, len(sentences))
         if passed not in orders:
             random = np.random.default_rng([seed, passed])
             orders[passed] = random.permutation(len(sentences))
         words = sentences[orders[passed][rest]]
         forward = [BEGIN, *words, END]
         backward = forward[::-1]
-        streams[place % rows] += zip(
+        streams[position % rows] += zip(
             forward[:-1], forward[1:], backward[:-1], backward[1:], strict=True
         )
-        place += 1
+        position += 1
     return [
         {
             name: [[step[i] for step in row[w * unroll : (w + 1) * unroll]] for row in streams]
@@ -127,7 +127,7 @@ def test_markers_are_never_read_at_the_far_end(sentences, rows, unroll):
         assert ((window.forward_targets == END) == (window.backward_targets == BEGIN)).all()
 
 
-def test_a_long_sentence_goes_on_in_the_next_window():
+def test_a_long_sentence_continues_in_the_next_window():
     words = list(range(3, 20))
     read = list(islice(streams([words], 1, 5), 4))
     forward = np.concatenate([window.forward[0] for window in read])

@@ -79,13 +79,13 @@ def test_two_processes_learn_as_one_does(folders, job):
     assert_near(losses(two / job), expected)
 
 
-def test_a_run_of_one_process_goes_on_with_two(folders):
+def test_a_run_of_one_process_is_resumed_with_two(folders):
     one, two = folders
     expected = {step: v for step, v in losses(one / "sampled").items() if step > 10}
     assert_near(losses(two / "resumed-sampled"), expected)
 
 
-def test_a_run_of_two_processes_goes_on_with_one(folders, monkeypatch):
+def test_a_run_of_two_processes_is_resumed_with_one(folders, monkeypatch):
     one, two = folders
     copy_snapshot(two / "sampled", two / "back-sampled", 10)
     monkeypatch.setattr("elmokit.training.loop.REPORT_EVERY", 1)

@@ -267,10 +267,10 @@ def test_cnn_loss_materialises_what_the_loss_used(corpus, tmp_path):
     # The spelling decides, whatever the length of the other words in the batch.
     words = trainer.vocabulary.words
     cnn = trainer._bilm.encoder.characters
-    for place in (0, 1, 2, 5, len(words) - 1):
-        ids = torch.from_numpy(trainer._table.inputs(np.array([place])).characters)
+    for index in (0, 1, 2, 5, len(words) - 1):
+        ids = torch.from_numpy(trainer._table.inputs(np.array([index])).characters)
         torch.testing.assert_close(
-            trainer._loss.projection(cnn(ids))[0].detach(), weight[place].detach()
+            trainer._loss.projection(cnn(ids))[0].detach(), weight[index].detach()
         )
 
 
@@ -288,9 +288,9 @@ def test_long_words_are_looked_up_as_the_finished_model_will(tmp_path: Path):
     corpus = TokenCorpus(tmp_path / "long" / "corpus")
     trainer = make_trainer(changed(SMALL, model={"words": WORD_INPUT}), corpus, tmp_path)
     found = trainer._table.inputs(np.arange(len(corpus.words)))
-    place = {word: i for i, word in enumerate(corpus.words)}
+    index = {word: i for i, word in enumerate(corpus.words)}
     words = dict(zip(corpus.words, found.words.tolist(), strict=True))
-    assert words["abcdefghij"] == place["abcdefg"]  # cut to 7 characters
-    assert words["abcdefghijk"] == place["abcdefg"]
-    assert words["x"] == place["x"]
+    assert words["abcdefghij"] == index["abcdefg"]  # cut to 7 characters
+    assert words["abcdefghijk"] == index["abcdefg"]
+    assert words["x"] == index["x"]
     assert words["</S>"] == 1

@@ -119,9 +119,9 @@ def test_text_files_become_a_corpus_a_model_a_card_and_a_log(tmp_path, monkeypat
     if importlib.util.find_spec("matplotlib"):
         assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
     entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    looks = [e for e in entries if e["kind"] == "heldout"]
-    assert [e["step"] for e in looks] == [5, 10, 12]
-    assert {"perplexity", "forward", "backward", "better"} <= looks[0].keys()
+    evaluations = [e for e in entries if e["kind"] == "heldout"]
+    assert [e["step"] for e in evaluations] == [5, 10, 12]
+    assert {"perplexity", "forward", "backward", "better"} <= evaluations[0].keys()
     rows = [e for e in entries if e["kind"] == "train"]
     assert rows[-1]["tokens"] == 12 * 16 * 8
     assert all(len(e["losses"]) == 2 for e in rows)
@@ -146,6 +146,23 @@ def test_text_files_become_a_corpus_a_model_a_card_and_a_log(tmp_path, monkeypat
     with pytest.raises(ConfigError, match="a run is there already"):
         pretrain(config, preparation=LINES)
     assert (model / "README.md").read_text(encoding="utf-8") == card
+
+
+def test_text_and_a_preset_are_enough(tmp_path, monkeypatch):
+    monkeypatch.setitem(PRESETS, "tiny", changed(LEARNING, run={"max_steps": 4}))
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text(structured_text(60), encoding="utf-8")
+    one, two = tmp_path / "one.txt", str(tmp_path / "two.txt")
+    for text, sources in ((one, ("one.txt",)), ([one, two], ("one.txt", "two.txt"))):
+        output = tmp_path / f"model-{len(sources)}"
+        elmo = pretrain(text, output=output, preset="tiny", preparation=LINES)
+        assert elmo.source == str(output)
+        assert elmo.card == (output / "README.md").read_text("utf-8")
+        assert TokenCorpus(output / "training" / "corpus").sources == sources
+    with pytest.raises(ConfigError, match="no preset 'huge'"):
+        pretrain(one, output=tmp_path / "other", preset="huge")
+    with pytest.raises(ConfigError, match="corpus and output must be given"):
+        pretrain(one, preset="tiny")
 
 
 def test_a_smaller_vocabulary_leaves_unknown_words(long_corpus, tmp_path):

@@ -65,7 +65,7 @@ module.pretrain(loads_toml(PretrainConfig, sys.argv[1]), device="cpu", preparati
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_run_killed_while_its_text_is_prepared_goes_on(config, tmp_path):
+def test_a_run_killed_while_its_text_is_prepared_is_resumed(config, tmp_path):
     done = subprocess.run(
         [
             *(sys.executable, "-c", KILLED_BEFORE_THE_SECOND_PREPARATION),
@@ -149,7 +149,7 @@ def test_an_adaptation_that_cannot_start_leaves_the_folder_as_it_was(config, tmp
     )
 
 
-def test_a_run_that_cannot_go_on_keeps_what_it_has(config, tmp_path):
+def test_a_run_that_cannot_be_resumed_is_not_changed(config, tmp_path):
     pretrain(config, device="cpu", preparation=LINES)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     (tmp_path / "model" / "training" / "corpus" / "words.txt").unlink()

@@ -1,4 +1,4 @@
-"""Stopping and going on: whatever happens in between, the run ends as if nothing had."""
+"""Stopping and resuming: whatever happens in between, the run ends as if nothing had."""
 
 import errno
 import os
@@ -82,14 +82,14 @@ def test_a_run_in_three_parts_is_the_run_in_one(corpus, tmp_path, name):
     """Stopped at 8 (an evaluation, no snapshot of the plan) and at 13 (neither)."""
     config = changed(VARIANTS[name], run={"dropout": 0.3})
     whole, outcome = run(config, corpus, tmp_path / "whole")
-    # Plans of fewer steps would take a look at their end, so these stop like a Ctrl-C.
+    # Plans of fewer steps would evaluate at their end, so these stop like a Ctrl-C.
     for stop in (8, 13):
         trainer = make_trainer(config, corpus, tmp_path / "parts")
         interrupt_after(trainer, stop)
-        parts = go_on(trainer, config, tmp_path / "parts")
+        parts = resume(trainer, config, tmp_path / "parts")
         assert (parts.reason, parts.step) == ("interrupted", stop)
     last = make_trainer(config, corpus, tmp_path / "parts")
-    ended = go_on(last, config, tmp_path / "parts")
+    ended = resume(last, config, tmp_path / "parts")
     assert (ended.reason, ended.step) == (outcome.reason, outcome.step) == ("finished", 20)
     assert replace(ended.progress, seconds=0) == replace(outcome.progress, seconds=0)
     assert_same_state(last, whole)
@@ -116,7 +116,7 @@ def interrupt_after(trainer: PretrainTrainer, step: int) -> None:
     trainer.step = stepping  # type: ignore[method-assign]
 
 
-def go_on(trainer: PretrainTrainer, config: PretrainConfig, folder: Path) -> Outcome:
+def resume(trainer: PretrainTrainer, config: PretrainConfig, folder: Path) -> Outcome:
     (folder / "training").mkdir(parents=True, exist_ok=True)
     return train(
         trainer,
@@ -137,7 +137,7 @@ def test_a_stop_at_a_snapshot_leaves_the_very_same_log(corpus, tmp_path):
     run(SMALL, corpus, tmp_path / "whole")
     trainer = make_trainer(SMALL, corpus, tmp_path / "parts")
     interrupt_after(trainer, 15)
-    go_on(trainer, SMALL, tmp_path / "parts")
+    resume(trainer, SMALL, tmp_path / "parts")
     run(SMALL, corpus, tmp_path / "parts", resume=True)
     assert log_entries(tmp_path / "parts") == log_entries(tmp_path / "whole")
 
@@ -156,11 +156,11 @@ def test_resuming_a_finished_run_does_nothing(corpus, tmp_path):
     }
 
 
-def test_resuming_without_a_snapshot_starts_anew_with_a_clean_log(corpus, tmp_path):
+def test_resuming_without_a_snapshot_starts_again_with_a_clean_log(corpus, tmp_path):
     trainer = make_trainer(SMALL, corpus, tmp_path)
     die_at(trainer, 4)  # after nothing was saved
     with pytest.raises(RuntimeError, match="lightning"):
-        go_on(trainer, SMALL, tmp_path)
+        resume(trainer, SMALL, tmp_path)
     (tmp_path / "training" / "log.jsonl").write_text('{"kind": "train", "step": 3}\n{"kind": "tr')
     run(SMALL, corpus, tmp_path, resume=True)
     run(SMALL, corpus, tmp_path / "whole")
@@ -281,7 +281,7 @@ def test_a_poisoned_weight_ends_the_run_and_no_snapshot_takes_it(corpus, tmp_pat
 
     trainer.step = stepping  # type: ignore[method-assign]
     with pytest.raises(DivergenceError, match=r"step 1\d: .*the snapshot of step 10 is kept"):
-        go_on(trainer, SMALL, tmp_path)
+        resume(trainer, SMALL, tmp_path)
     assert latest_snapshot(tmp_path / "training").step == 10
     assert np.isfinite(elmokit.load(tmp_path).encode(["the cat"])[0]).all()
 
@@ -299,23 +299,23 @@ def test_the_first_bad_step_is_named(corpus, tmp_path):
 
     trainer.step = stepping  # type: ignore[method-assign]
     with pytest.raises(DivergenceError, match=r"step 4: .*none is kept"):
-        go_on(trainer, SMALL, tmp_path)
+        resume(trainer, SMALL, tmp_path)
 
 
 def test_patience(corpus, tmp_path):
-    """Measures that get worse from the second look on."""
+    """Measures that get worse from the second evaluation on."""
     config = changed(SMALL, run={"patience": 2, "max_steps": 90})
     scores = iter([5.0, 4.0, 4.5, 4.0, 3.0])
     trainer = make_trainer(config, corpus, tmp_path)
     trainer.evaluate = lambda: {"score": next(scores)}  # type: ignore[method-assign]
-    outcome = go_on(trainer, config, tmp_path)
+    outcome = resume(trainer, config, tmp_path)
     assert (outcome.reason, outcome.step) == ("stopped early", 32)
     assert (outcome.progress.best, outcome.progress.best_step) == (4.0, 16)
     assert latest_snapshot(tmp_path / "training").step == 32
-    again = go_on(make_trainer(config, corpus, tmp_path), config, tmp_path)
+    again = resume(make_trainer(config, corpus, tmp_path), config, tmp_path)
     assert (again.reason, again.step) == ("stopped early", 32)
     longer = changed(config, run={"patience": 3, "max_steps": 35})
-    assert go_on(make_trainer(config, corpus, tmp_path), longer, tmp_path).step == 35
+    assert resume(make_trainer(config, corpus, tmp_path), longer, tmp_path).step == 35
 
 
 # What users call
@@ -405,8 +405,8 @@ def assert_same_result(folder: Path, expected: Path) -> None:
     assert last.facts["windows"] == theirs.facts["windows"]
     assert_same_model(folder / "model", expected / "model")
     ours, theirs_log = (log_entries(f / "model") for f in (folder, expected))
-    looks = [[e for e in log if e["kind"] == "heldout"] for log in (ours, theirs_log)]
-    assert looks[0] == looks[1]
+    evaluations = [[e for e in log if e["kind"] == "heldout"] for log in (ours, theirs_log)]
+    assert evaluations[0] == evaluations[1]
 
 
 def wait_for(file: Path, process: subprocess.Popen[str], seconds: float = 60) -> None:
@@ -418,7 +418,7 @@ def wait_for(file: Path, process: subprocess.Popen[str], seconds: float = 60) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_polite_stop_saves_at_once(tmp_path, undisturbed, number):
+def test_sigterm_and_sigint_save_at_once(tmp_path, undisturbed, number):
     folder = disturbed(tmp_path, undisturbed)
     process = start(folder, pause=0.05)
     wait_for(folder / "model" / "training" / "log.jsonl", process)
@@ -436,7 +436,7 @@ def test_a_polite_stop_saves_at_once(tmp_path, undisturbed, number):
 def kill_again_and_again(
     folder: Path, expected: Path, kills: int, seed: int
 ) -> tuple[int, list[int]]:
-    """Kill the run at random moments; start anew when its last step was done.
+    """Kill the run at random moments; start again when its last step was done.
 
     Returns:
         How often it came to its end, and the steps of the snapshots found after the kills.

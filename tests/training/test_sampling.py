@@ -86,7 +86,7 @@ class Problem:
         return loss.item() / self.tokens, x.grad / self.tokens
 
     def sampled(self, sampler: LogUniformSampler, *seed: int) -> tuple[float, torch.Tensor]:
-        """All words stand in the rows, so a place is a word."""
+        """All words are in the rows, so an index is a word."""
         x = self.x.clone().requires_grad_()
         negatives = torch.from_numpy(sampler.draw(*seed))
         same = self.targets[:, None] == negatives

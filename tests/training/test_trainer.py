@@ -24,7 +24,9 @@ from elmokit.training.optim import (
     clip_gradients,
     dense_optimizer,
     learning_rate,
+    load_optimizer_state,
     merge_rows,
+    optimizer_tensors,
 )
 from elmokit.training.settings import OptimizerConfig, model_config
 from elmokit.training.trainer import PretrainTrainer
@@ -334,7 +336,7 @@ def test_row_rules_touch_their_rows_and_no_others(config, shape):
 
 
 @pytest.mark.parametrize("config", RULES[1:], ids=rule_names[1:])
-def test_rows_that_are_always_touched_learn_as_whole_parameters_do(config):
+def test_rows_that_are_always_touched_change_as_dense_parameters_do(config):
     whole, rows = nn.Parameter(start_values((4, 3))), nn.Parameter(start_values((4, 3)))
     dense, sparse = dense_optimizer([("w", whole)], config), RowOptimizer([rows], config)
     for step in range(4):
@@ -347,9 +349,14 @@ def test_rows_that_are_always_touched_learn_as_whole_parameters_do(config):
 
 
 def test_an_optimizer_may_have_nothing_to_do():
-    """When everything but a sampled softmax is frozen."""
+    """When everything but a sampled softmax is frozen: no dense parameters, no state."""
     for config in RULES:
-        dense_optimizer([], config).step()
+        optimizer = dense_optimizer([], config)
+        assert [group["params"] for group in optimizer.param_groups if group["params"]] == []
+        optimizer.step()
+        load_optimizer_state(optimizer, [], {"optimiser.softmax.bias.step": torch.ones(())})
+        assert not optimizer.state
+        assert list(optimizer_tensors(optimizer, [])) == []
 
 
 def test_rows_of_several_windows_are_added_up():
@@ -368,7 +375,7 @@ def test_rows_of_several_windows_are_added_up():
 
 
 @pytest.mark.parametrize("bound", [0.5, 100.0])
-def test_clipping_looks_at_all_gradients_together(bound):
+def test_clipping_uses_the_norm_of_all_gradients(bound):
     dense, rows = [start_values((3, 2)), start_values((4,), 1)], [start_values((2, 5), 2)]
     before = [t.clone() for t in (*dense, *rows)]
     norm = math.sqrt(sum(float((t.double() ** 2).sum()) for t in before))
@@ -488,7 +495,7 @@ def test_schedules():
     assert rates(schedule="inverse_sqrt", warmup=0)[0] == pytest.approx(0.5)
 
 
-def test_a_step_uses_its_own_rate(corpus, tmp_path):
+def test_a_step_uses_its_own_learning_rate(corpus, tmp_path):
     config = changed(SMALL, optimizer={"warmup": 10})
     trainer = make_trainer(config, corpus, tmp_path)
     assert [trainer.step(number).lr for number in (0, 4, 9, 12)] == pytest.approx(
@@ -496,7 +503,7 @@ def test_a_step_uses_its_own_rate(corpus, tmp_path):
     )
 
 
-def test_frozen_models_learn_a_softmax_and_nothing_else(corpus, tmp_path):
+def test_a_frozen_model_trains_its_softmax_alone(corpus, tmp_path):
     for name in ("adamw", "adagrad", "sgd"):
         config = changed(SMALL, optimizer={"name": name})
         bilm = random_model(model_config(config, corpus), 0)

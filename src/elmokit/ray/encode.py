@@ -77,7 +77,7 @@ def encode_files(
         model: As for `elmokit.load`.
         layers: As for `Elmo.encode`.
         pool: One vector per sentence instead of one per token.
-        tokenizer: How text is split, instead of what the model says.
+        tokenizer: How text is split, instead of the model's tokeniser.
         sentences: Split each text into sentences first.
         field: Key or column that holds the text.
         dtype: How numbers are stored.

@@ -48,7 +48,7 @@ class InputFile:
     """Its name in the output, relative to the folder that all inputs are in."""
     size: int
     modified: int
-    """Nanoseconds, as the file system says."""
+    """Modification time in nanoseconds."""
 
 
 @dataclass(frozen=True)

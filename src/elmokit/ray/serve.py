@@ -122,7 +122,7 @@ def deployed(
 
 
 def serve_until_stopped(build: Callable[[], FastAPI], **options: Any) -> None:
-    """Serve until the process is told to stop; then finish what was accepted.
+    """Serve until SIGTERM; then finish the requests that were accepted.
 
     Args:
         build: Makes the application.

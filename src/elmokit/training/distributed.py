@@ -142,7 +142,7 @@ class DistContext:
 
 @contextmanager
 def init_distributed(device: str | None = None) -> Iterator[DistContext]:
-    """Initialise the process group that torchrun or Ray asks for; a world of one without them.
+    """Join the process group of torchrun or Ray; without them, a world size of 1.
 
     Args:
         device: The device; the GPU of the local rank, else the CPU, when left out.

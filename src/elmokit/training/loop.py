@@ -213,7 +213,7 @@ class _Loop:
         return "finished" if last else ""
 
     def _is_interrupted(self, interrupted: threading.Event, done: int) -> bool:
-        """Whether any process was told to stop; an all-reduce now and then, not at every step."""
+        """Whether any process got a signal; an all-reduce now and then, not at every step."""
         if self._context.world_size > 1 and done % REPORT_EVERY:
             return False
         return self._context.any(interrupted.is_set())

@@ -26,7 +26,12 @@ from elmokit.training.display import Display
 from elmokit.training.distributed import DistContext, init_distributed
 from elmokit.training.loop import LoopConfig, Outcome, train
 from elmokit.training.run_folder import RunDescription, RunFolder
-from elmokit.training.settings import PretrainConfig, model_config, unicode_symbols
+from elmokit.training.settings import (
+    PretrainConfig,
+    model_config,
+    settings_for,
+    unicode_symbols,
+)
 from elmokit.training.trainer import PretrainTrainer, heldout_perplexity
 
 SETTINGS_FILE = "settings.toml"
@@ -35,8 +40,10 @@ CURVES_FILE = "curves.png"
 
 
 def pretrain(
-    config: PretrainConfig,
+    config: PretrainConfig | str | Path | Sequence[str | Path],
     *,
+    output: str | Path | None = None,
+    preset: str = "small",
     resume: bool = False,
     device: str | None = None,
     preparation: CorpusConfig | None = None,
@@ -48,7 +55,10 @@ def pretrain(
     Under torchrun every process calls this; they train together.
 
     Args:
-        config: The run's settings; ``corpus`` and ``output`` say from where to where.
+        config: The run's settings, ``corpus`` and ``output`` among them; or only the text: files,
+            or a folder made by ``elmokit corpus prepare``.
+        output: The folder for the model, if `config` does not have it.
+        preset: The settings, if `config` is the text: a name in ``elmokit.training.PRESETS``.
         resume: Continue a run that was stopped in this output folder.
         device: The device; a GPU when there is one.
         preparation: How text files become a corpus.
@@ -62,6 +72,11 @@ def pretrain(
         KeyboardInterrupt: The run was interrupted. Its snapshot is in the output folder, and so is
             its best model if there was an evaluation.
     """
+    if not isinstance(config, PretrainConfig):
+        texts = [config] if isinstance(config, str | Path) else config
+        config = replace(settings_for(preset), corpus=tuple(map(str, texts)))
+    if output is not None:
+        config = replace(config, output=str(output))
     folder, description = RunFolder(config.output, SETTINGS_FILE), run_description(config)
     with init_distributed(device) as context:
         with folder.starting(description, resume=resume, context=context):
@@ -108,16 +123,15 @@ def open_corpus(
     config: PretrainConfig, prepared: Path, context: DistContext, preparation: CorpusConfig | None
 ) -> TokenCorpus:
     """The corpus that the settings name, prepared first where it is still text."""
-    settings = preparation or CorpusConfig(tokenizer=config.model.text.tokenizer)
-    named = Path(config.corpus[0])
-    is_text = len(config.corpus) > 1 or not (named / DESCRIPTION).is_file()
-    if not is_text:
-        prepared = named
-    elif context.is_main and not (prepared / DESCRIPTION).is_file():
-        _prepare(list(config.corpus), prepared, settings)
-    context.barrier()
-    corpus = TokenCorpus(prepared, verify=context.is_main)
-    if is_text:
+    given = Path(config.corpus[0])
+    if len(config.corpus) == 1 and (given / DESCRIPTION).is_file():
+        corpus = TokenCorpus(given, verify=context.is_main)
+    else:
+        settings = preparation or CorpusConfig(tokenizer=config.model.text.tokenizer)
+        if context.is_main and not (prepared / DESCRIPTION).is_file():
+            _prepare(list(config.corpus), prepared, settings)
+        context.barrier()
+        corpus = TokenCorpus(prepared, verify=context.is_main)
         _check_same_text(corpus, config.corpus, settings)
     if not len(corpus.split("train")):
         raise DataError(f"{', '.join(config.corpus)}: no sentences to train on")
@@ -132,7 +146,7 @@ def open_corpus(
 def _check_same_text(
     corpus: TokenCorpus, sources: Sequence[str], preparation: CorpusConfig
 ) -> None:
-    """The corpus that an earlier start of the run prepared must be made as this one asks for."""
+    """The corpus that an earlier start of the run prepared must have the same text and settings."""
     labels = tuple(map(source_label, sources))
     if corpus.sources != labels:
         raise ConfigError(
@@ -140,10 +154,10 @@ def _check_same_text(
             f"{', '.join(labels)}; resume it with the same text, or start a new run in another "
             "folder"
         )
-    asked = to_dict(preparation)
+    wanted = to_dict(preparation)
     # The lines may have become documents because otherwise nothing could be held out.
-    for name in sorted({*asked, *corpus.settings} - {"documents"}):
-        before, now = corpus.settings.get(name), asked.get(name)
+    for name in sorted({*wanted, *corpus.settings} - {"documents"}):
+        before, now = corpus.settings.get(name), wanted.get(name)
         if before != now:
             raise ConfigError(
                 f"{corpus.folder}: the run's text was prepared with {name} = {before!r}, not "

@@ -1,4 +1,4 @@
-"""Everything a pretraining run can be told, and the presets.
+"""The settings of a pretraining run, and the presets.
 
 A run's settings are one `PretrainConfig`; they come from a preset, a TOML file and single
 overrides, in that order, and are stored with the run.
@@ -40,7 +40,7 @@ SEEDS = 2**64
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """How the corpus is read."""
+    """How the corpus becomes batches."""
 
     vocabulary: int = 50_000
     """Maximum softmax vocabulary, special words included."""
@@ -87,7 +87,7 @@ class LossConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """How weights change."""
+    """The optimizer and its schedule."""
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {"rate": "lr", "final_share": "min_lr_ratio"}
 
@@ -96,13 +96,13 @@ class OptimizerConfig:
     """The highest learning rate."""
     schedule: Literal["cosine", "constant", "inverse_sqrt"] = "cosine"
     warmup: int = 200
-    """Steps in which the rate rises from zero."""
+    """Steps in which the learning rate rises from zero."""
     min_lr_ratio: float = 0.05
-    """What the cosine leaves of the rate at the end."""
+    """The last learning rate of the cosine, as a share of `lr`."""
     betas: tuple[float, ...] = (0.9, 0.98)
     """AdamW's decay rates of the moments."""
     weight_decay: float = 0.01
-    """AdamW's pull of matrices towards zero; biases and embeddings are left alone."""
+    """AdamW's weight decay of matrices; biases and embeddings have none."""
     momentum: float = 0.9
     """SGD's Nesterov momentum."""
     accumulator: float = 1.0
@@ -110,7 +110,7 @@ class OptimizerConfig:
     clip_norm: float = 1.0
     """Bound on the norm of all gradients together."""
     accumulate: int = 1
-    """Windows whose gradients are added up before a step."""
+    """Gradient accumulation: windows per optimizer step."""
 
     def __post_init__(self) -> None:
         names, schedules = ("adamw", "adagrad", "sgd"), ("cosine", "constant", "inverse_sqrt")
@@ -126,7 +126,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """How long a run goes on, and what it leaves behind."""
+    """How long a run is, and how often it evaluates and saves."""
 
     max_steps: int = 10_000
     seed: int = 0
@@ -177,7 +177,7 @@ def _for_running_text(model: ModelConfig) -> ModelConfig:
 
 
 PRESETS: dict[str, PretrainConfig] = {
-    # A laptop's coffee break: shows that everything works and learns real structure.
+    # Minutes on a laptop CPU: shows that everything works, and learns real structure.
     "tiny": PretrainConfig(
         model=ModelConfig(
             text=TextConfig(tokenizer="words"),

@@ -200,8 +200,8 @@ class PretrainTrainer:
         losses = found.losses.clone()  # the next window may overwrite it
         if self._config.optimizer.accumulate == 1:
             return _Gradients(losses, found.dense, rows)
-        kept = [(p, rows.clone(), gradient.clone()) for p, rows, gradient in rows]
-        return _Gradients(losses, [gradient.clone() for gradient in found.dense], kept)
+        copies = [(p, rows.clone(), gradient.clone()) for p, rows, gradient in rows]
+        return _Gradients(losses, [gradient.clone() for gradient in found.dense], copies)
 
     def _gradients(self, batch: LmBatch) -> _Gradients:
         """Forward and backward pass of a batch: the part of a step that a CUDA graph captures."""
