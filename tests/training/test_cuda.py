@@ -183,7 +183,7 @@ def test_a_captured_step_is_the_eager_one(tmp_path, monkeypatch):
         )
         for number in range(12):
             trainer.step(number)
-        assert bool(trainer._compute._recordings) == bool(most)
+        assert bool(trainer._compute._graphs) == bool(most)
         weights.append({name: p.detach().cpu() for name, p in trainer._named_parameters()})
         trainer.close()
     for name, tensor in weights[0].items():

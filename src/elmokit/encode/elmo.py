@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -48,6 +48,21 @@ Sentence = str | Sequence[str]
 
 Output = Literal["numpy", "torch"]
 Vectors = NDArray[np.float32]
+
+
+class StreamOptions(TypedDict, total=False):
+    """Options of `Elmo.encode_stream`."""
+
+    layers: Layers
+    pool: Pool | None
+    state: State
+    batch_tokens: int | None
+
+
+class EncodeOptions(StreamOptions, total=False):
+    """Options of `Elmo.encode`."""
+
+    progress: bool
 
 
 class Elmo:
@@ -161,51 +176,27 @@ class Elmo:
 
     @overload
     def encode(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-        self,
-        sentences: str,
-        *,
-        layers: Layers = ...,
-        pool: Pool | None = ...,
-        state: State = ...,
-        output: Literal["numpy"] = ...,
-        batch_tokens: int | None = ...,
-        progress: bool = ...,
+        self, sentences: str, *, output: Literal["numpy"] = ..., **options: Unpack[EncodeOptions]
     ) -> Vectors: ...
     @overload
     def encode(  # type: ignore[overload-overlap]
-        self,
-        sentences: str,
-        *,
-        layers: Layers = ...,
-        pool: Pool | None = ...,
-        state: State = ...,
-        output: Literal["torch"],
-        batch_tokens: int | None = ...,
-        progress: bool = ...,
+        self, sentences: str, *, output: Literal["torch"], **options: Unpack[EncodeOptions]
     ) -> Tensor: ...
     @overload
     def encode(
         self,
         sentences: Iterable[Sentence],
         *,
-        layers: Layers = ...,
-        pool: Pool | None = ...,
-        state: State = ...,
         output: Literal["numpy"] = ...,
-        batch_tokens: int | None = ...,
-        progress: bool = ...,
+        **options: Unpack[EncodeOptions],
     ) -> list[Vectors]: ...
     @overload
     def encode(
         self,
         sentences: Iterable[Sentence],
         *,
-        layers: Layers = ...,
-        pool: Pool | None = ...,
-        state: State = ...,
         output: Literal["torch"],
-        batch_tokens: int | None = ...,
-        progress: bool = ...,
+        **options: Unpack[EncodeOptions],
     ) -> list[Tensor]: ...
     def encode(
         self,
@@ -242,7 +233,10 @@ class Elmo:
             raise DataError(f"expected a text or several sentences, found {sentences!r:.80}")
         single = isinstance(sentences, str)
         batch: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
-        stream = self._encode_stream(batch, layers, pool, state, output, batch_tokens)
+        encode_stream: Callable[..., Iterator[Any]] = self.encode_stream
+        stream = encode_stream(
+            batch, layers=layers, pool=pool, state=state, output=output, batch_tokens=batch_tokens
+        )
         if progress and len(batch) > 1:
             from tqdm.auto import tqdm
 
@@ -256,22 +250,16 @@ class Elmo:
         self,
         sentences: Iterable[Sentence],
         *,
-        layers: Layers = ...,
-        pool: Pool | None = ...,
-        state: State = ...,
         output: Literal["numpy"] = ...,
-        batch_tokens: int | None = ...,
+        **options: Unpack[StreamOptions],
     ) -> Iterator[Vectors]: ...
     @overload
     def encode_stream(
         self,
         sentences: Iterable[Sentence],
         *,
-        layers: Layers = ...,
-        pool: Pool | None = ...,
-        state: State = ...,
         output: Literal["torch"],
-        batch_tokens: int | None = ...,
+        **options: Unpack[StreamOptions],
     ) -> Iterator[Tensor]: ...
     def encode_stream(
         self,
@@ -287,17 +275,6 @@ class Elmo:
 
         With ``state="carry"`` the whole stream is one batch, as in `encode`.
         """
-        return self._encode_stream(sentences, layers, pool, state, output, batch_tokens)
-
-    def _encode_stream(
-        self,
-        sentences: Iterable[Sentence],
-        layers: Layers,
-        pool: Pool | None,
-        state: State,
-        output: Output,
-        batch_tokens: int | None,
-    ) -> Iterator[Any]:
         choice = choose_layers(layers, self.layers, self.mixes)
         check_pool(pool)
         _check_choice("state", state, STATES)
@@ -364,11 +341,7 @@ class Elmo:
             torch.cuda.current_stream(self.device).synchronize()
 
     def similarity(
-        self,
-        a: str | Iterable[Sentence],
-        b: str | Iterable[Sentence],
-        *,
-        layers: Layers = "mean",
+        self, a: str | Iterable[Sentence], b: str | Iterable[Sentence], *, layers: Layers = "mean"
     ) -> Any:
         """Cosine similarity of sentences, each as the mean of its tokens' vectors.
 

@@ -144,7 +144,7 @@ def _cell(gates: Tensor, cell: Tensor, inner: Tensor, clip: float | None) -> Non
     if gates.is_cuda and TRITON:
         from elmokit.engines.triton import lstm
 
-        lstm.infer(gates, cell, inner, clip)
+        lstm.forward(gates, cell, cell, inner, clip, trains=False)
         return
     i, f, g, o = gates.chunk(4, dim=-1)  # 4 x (D, b, H)
     cell.mul_(f.sigmoid_()).addcmul_(i.sigmoid_(), g.tanh_())

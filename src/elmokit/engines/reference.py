@@ -8,15 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmokit.engines import (
-    Clips,
-    Inputs,
-    LstmState,
-    LstmWeights,
-    Order,
-    SlotRefills,
-    token_inputs,
-)
+from elmokit.engines import Clips, Inputs, LstmState, LstmWeights, Order, SlotRefills, token_inputs
 
 INPUT_ROWS = 1024
 """The input matmul is taken for about this many tokens at a time: large enough to be fast, small

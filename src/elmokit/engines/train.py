@@ -49,15 +49,9 @@ class TrainEngine:
         x = token_inputs(x)
         steps, rows = len(packing.batch_sizes), packing.batch_sizes[0]
         windows = x.view(len(x), steps, rows, x.shape[-1])  # (D, T, B, P)
-        output, cell, hidden = _Window.apply(  # type: ignore[no-untyped-call]
-            windows,
-            state.cell,
-            state.hidden.to(x.dtype),
-            *self._weights,
-            self._clips,
-            self._forget_bias,
-            packing.not_reset,
-        )
+        start = state.cell, state.hidden.to(x.dtype)
+        rules = self._clips, self._forget_bias, packing.not_reset
+        output, cell, hidden = _Window.apply(windows, *start, *self._weights, *rules)  # type: ignore[no-untyped-call]
         end = LstmState(cell.detach(), hidden.detach().to(state.hidden.dtype))
         return output.reshape(len(x), steps * rows, -1), end
 
@@ -94,18 +88,8 @@ class _Window(torch.autograd.Function):
         before = outputs[:, :-1] if not_reset is None else torch.empty_like(outputs[:, 1:])
         parts = (gates, all_cells.transpose(0, 1), outputs, before, inner, not_reset)
         _by_direction(partial(_run_forward, clips, forget_bias), *parts, state_weight, projection)
-        ctx.save_for_backward(
-            x,
-            input_weight,
-            state_weight,
-            projection,
-            gates,
-            all_cells,
-            outputs,
-            inner,
-            before,
-            not_reset,
-        )
+        weights = (input_weight, state_weight, projection)
+        ctx.save_for_backward(x, *weights, gates, all_cells, outputs, inner, before, not_reset)
         ctx.clips = clips
         cell_after, hidden_after = all_cells[-1].clone(), outputs[:, -1].clone()
         ctx.mark_non_differentiable(cell_after, hidden_after)
@@ -114,18 +98,8 @@ class _Window(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (
-            x,
-            input_weight,
-            state_weight,
-            projection,
-            gates,
-            all_cells,
-            outputs,
-            inner,
-            before,
-            not_reset,
-        ) = ctx.saved_tensors
+        x, input_weight, state_weight, projection, *rest = ctx.saved_tensors
+        gates, all_cells, outputs, inner, before, not_reset = rest
         clips: Clips = ctx.clips
         d_outputs = gradients[0]
         directions, steps, rows, width = x.shape
@@ -188,15 +162,9 @@ def _run_forward(
             torch.mul(outputs[:, t], not_reset[:, t], out=before[:, t])
         step = gates[:, t].baddbmm_(before[:, t], state_weight.mT)  # (D, B, 4H)
         target = outputs[:, t + 1] if inner is None else inner[:, t]
-        _cell_forward(
-            step,
-            all_cells[:, t],
-            all_cells[:, t + 1],
-            target,
-            clips.cell,
-            forget_bias,
-            None if not_reset is None else not_reset[:, t],
-        )
+        own = None if not_reset is None else not_reset[:, t]
+        cells = all_cells[:, t], all_cells[:, t + 1]
+        _cell_forward(step, *cells, target, clips.cell, forget_bias, own)
         if projection is not None:
             torch.bmm(target, projection.mT, out=outputs[:, t + 1])
             if clips.projection is not None:
@@ -220,15 +188,9 @@ def _run_backward(
         d_output = d_all[:, t].addcmul_(d_state, passes[:, t])  # (D, B, P)
         if projection is not None:
             d_output = torch.bmm(d_output, projection)  # (D, B, H)
-        _cell_backward(
-            gates[:, t],
-            all_cells[:, t],
-            all_cells[:, t + 1],
-            d_output,
-            d_cell,
-            clips.cell,
-            None if not_reset is None else not_reset[:, t],
-        )
+        own = None if not_reset is None else not_reset[:, t]
+        cells = all_cells[:, t], all_cells[:, t + 1]
+        _cell_backward(gates[:, t], *cells, d_output, d_cell, clips.cell, own)
         d_state = torch.bmm(gates[:, t], state_weight)  # (D, B, P)
 
 

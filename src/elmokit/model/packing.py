@@ -65,10 +65,7 @@ class Packing:
         first = sizes.cumsum(0) - sizes  # where each sentence starts in the flat batch
         step = torch.arange(tokens, device=device) - first[sentence]
         row_of, started = rows_of[sentence], begins[sentence]
-        steps_of = {
-            "forward": started + step,
-            "backward": started + sizes[sentence] - 1 - step,
-        }
+        steps_of = {"forward": started + step, "backward": started + sizes[sentence] - 1 - step}
         self._flat = {name: firsts[at] + row_of for name, at in steps_of.items()}
         self._packed = {name: _inverse(index) for name, index in self._flat.items()}
 

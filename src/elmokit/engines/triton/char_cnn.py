@@ -201,12 +201,7 @@ def filter_maxima(
 class _FilterMaxima(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        ids: Tensor,
-        dtype: torch.dtype,
-        embedding: Tensor,
-        bias: Tensor,
-        *weights: Tensor,
+        ctx: Any, ids: Tensor, dtype: torch.dtype, embedding: Tensor, bias: Tensor, *weights: Tensor
     ) -> Tensor:
         words, length = ids.shape
         dim = embedding.shape[1]
@@ -220,22 +215,10 @@ class _FilterMaxima(torch.autograd.Function):
             count, taps = matrix.shape
             columns = min(128, max(16, triton.next_power_of_2(count)))
             grid = (triton.cdiv(words, _WORDS), triton.cdiv(count, columns))
+            sizes = words, length * dim, count, len(bias), offset
             _best_kernel[grid](
-                characters,
-                needed,
-                matrix,
-                best,
-                where,
-                words,
-                length * dim,
-                count,
-                len(bias),
-                offset,
-                dim=dim,
-                taps=taps,
-                depth=max(16, triton.next_power_of_2(taps)),
-                rows=_WORDS,
-                columns=columns,
+                *(characters, needed, matrix, best, where, *sizes),
+                **_tiles(dim, taps, columns),
             )
             offset += count
         ctx.save_for_backward(ids, characters, needed, where, *matrices)
@@ -256,55 +239,22 @@ class _FilterMaxima(torch.autograd.Function):
             width = taps // dim
             positions = length - width + 1
             columns = min(64, max(16, triton.next_power_of_2(count)))
-            depth = max(16, triton.next_power_of_2(taps))
             chunk = triton.cdiv(triton.cdiv(words, _CHUNKS), _WORDS) * _WORDS
             parts = gradient.new_empty(_CHUNKS, count, taps, dtype=torch.float32)
+            sizes = count, gradient.shape[1], offset
+            tiles = _tiles(dim, taps, columns)
             _filter_gradient_kernel[(_CHUNKS, triton.cdiv(count, columns))](
-                characters,
-                needed,
-                gradient,
-                where,
-                parts,
-                words,
-                chunk,
-                length * dim,
-                count,
-                gradient.shape[1],
-                offset,
-                dim=dim,
-                taps=taps,
-                depth=depth,
-                rows=_WORDS,
-                columns=columns,
+                *(characters, needed, gradient, where, parts, words, chunk, length * dim, *sizes),
+                **tiles,
             )
             d_weights.append(parts.sum(dim=0).view(count, width, dim).transpose(1, 2))
             windows = gradient.new_empty(words, positions, width, dim)
             _window_gradient_kernel[(triton.cdiv(words, _WORDS), positions)](
-                needed,
-                matrix,
-                gradient,
-                where,
-                windows,
-                words,
-                positions,
-                count,
-                gradient.shape[1],
-                offset,
-                dim=dim,
-                taps=taps,
-                depth=depth,
-                rows=_WORDS,
-                columns=columns,
+                *(needed, matrix, gradient, where, windows, words, positions, *sizes), **tiles
             )
             _fold_kernel[(triton.cdiv(d_characters.numel(), _FOLDED),)](
-                windows,
-                d_characters,
-                d_characters.numel(),
-                length,
-                positions,
-                dim=dim,
-                width=width,
-                block=_FOLDED,
+                *(windows, d_characters, d_characters.numel(), length, positions),
+                **{"dim": dim, "width": width, "block": _FOLDED},
             )
             offset += count
         # A matmul with ones and zeros adds up in the same order every time.
@@ -312,6 +262,12 @@ class _FilterMaxima(torch.autograd.Function):
         one_hot = (ids.reshape(-1, 1) == alphabet).to(gradient.dtype)  # (N C, A)
         d_embedding = one_hot.mT @ d_characters.view(-1, dim).to(gradient.dtype)
         return None, None, d_embedding.float(), gradient.float().sum(dim=0), *d_weights
+
+
+def _tiles(dim: int, taps: int, columns: int) -> dict[str, int]:
+    """The sizes that kernels are compiled for."""
+    depth = max(16, triton.next_power_of_2(taps))
+    return {"dim": dim, "taps": taps, "depth": depth, "rows": _WORDS, "columns": columns}
 
 
 def _needed_columns(ids: Tensor, widest: int) -> Tensor:

@@ -58,15 +58,8 @@ def sum_rows(values: Tensor, targets: Tensor, count: int, factors: Tensor | None
     width = values.shape[1]
     sums = torch.empty(count, width, dtype=torch.float32, device=values.device)
     _sum_kernel[(count, triton.cdiv(width, _COLUMNS))](
-        values,
-        factors,
-        order,
-        starts,
-        sums,
-        width,
-        weighted=factors is not None,
-        rows=_ROWS,
-        columns=_COLUMNS,
+        *(values, factors, order, starts, sums, width),
+        **{"weighted": factors is not None, "rows": _ROWS, "columns": _COLUMNS},
     )
     return sums
 
@@ -126,16 +119,8 @@ def adam_rows(
         steps: Steps taken so far, this one included.
     """
     width = table.numel() // len(table)
+    corrections = (1 - beta**steps for beta in betas)
     _adam_kernel[(len(rows), triton.cdiv(width, _BLOCK))](
-        table,
-        *moments,
-        rows,
-        gradient.contiguous(),
-        width,
-        lr,
-        *betas,
-        1 - betas[0] ** steps,
-        1 - betas[1] ** steps,
-        eps,
+        *(table, *moments, rows, gradient.contiguous(), width, lr, *betas, *corrections, eps),
         block=min(_BLOCK, triton.next_power_of_2(width)),
     )

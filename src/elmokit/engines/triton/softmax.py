@@ -83,14 +83,9 @@ class _SampledLoss(torch.autograd.Function):
         for start in range(0, tokens, step):
             rows = slice(start, min(start + step, tokens))
             shares = x[rows] @ others.mT  # (n, K), scores until the kernel has run
+            of_rows = (tensor[rows] for tensor in (own, accidental_hits, losses, surplus))
             _share_kernel[(len(shares),)](
-                shares,
-                other_bias,
-                own[rows],
-                accidental_hits[rows],
-                losses[rows],
-                surplus[rows],
-                count,
+                *(shares, other_bias, *of_rows, count),
                 block=triton.next_power_of_2(count),
                 num_warps=8,
             )
