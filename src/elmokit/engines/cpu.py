@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -56,39 +56,26 @@ INT8_ZERO = 128  # activations are stored without a sign: fast on every CPU with
 TINY = 1e-30  # a row of zeros keeps a scale
 
 
-class PackedMatmul(Protocol):
-    """x times a prepacked matrix (n, k)."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(b, k) to (b, n), in float32."""
-        ...
-
-    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
-        """Write the matmul plus `other` (b, n) to `out`."""
-        ...
-
-    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
-        """The matmul plus a bias (n,)."""
-        ...
-
-
-class _PlainMatmul:
-    """torch's own matmul, for machines whose torch has no oneDNN."""
+class PackedMatmul:
+    """x times a fixed matrix (n, k): torch's own matmul, where torch has no oneDNN."""
 
     def __init__(self, matrix: Tensor) -> None:
         self._matrix = matrix.t().contiguous()  # (k, n)
 
     def __call__(self, x: Tensor) -> Tensor:
+        """(b, k) to (b, n), in float32."""
         return x @ self._matrix
 
     def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """Write the matmul plus `other` (b, n) to `out`."""
         return torch.addmm(other, x, self._matrix, out=out)
 
     def linear(self, bias: Tensor, x: Tensor) -> Tensor:
+        """The matmul plus a bias (n,)."""
         return torch.addmm(bias, x, self._matrix)
 
 
-class _Float32Matmul:
+class _Float32Matmul(PackedMatmul):
     """Prepacked float32: exact."""
 
     def __init__(self, matrix: Tensor) -> None:
@@ -107,7 +94,7 @@ class _Float32Matmul:
         return result
 
 
-class _Bfloat16Matmul:
+class _Bfloat16Matmul(PackedMatmul):
     """Both sides in bfloat16, summed in float32, the result rounded to bfloat16."""
 
     def __init__(self, matrix: Tensor) -> None:
@@ -126,7 +113,7 @@ class _Bfloat16Matmul:
         return self(x).add_(bias)
 
 
-class _Int8Matmul:
+class _Int8Matmul(PackedMatmul):
     """Both sides in 8 bits, with a scale for each row of x and each row of the matrix."""
 
     def __init__(self, matrix: Tensor) -> None:
@@ -156,19 +143,8 @@ class _Int8Matmul:
         # INT8_ZERO more, in bits: torch turns floats into numbers without a sign one by one.
         levels = levels.view(torch.uint8).bitwise_xor_(INT8_ZERO)
         result: Tensor = self._multiply(
-            levels,
-            1.0,
-            INT8_ZERO,
-            self._matrix,
-            self._scales,
-            self._zeros,
-            None,
-            1.0,
-            0,
-            torch.float32,
-            "none",
-            [],
-            "",
+            *(levels, 1.0, INT8_ZERO, self._matrix, self._scales, self._zeros),
+            *(None, 1.0, 0, torch.float32, "none", [], ""),
         )
         return result, largest
 
@@ -199,7 +175,7 @@ def prepack(matrix: Tensor, precision: Precision) -> PackedMatmul:
     if not has_onednn():
         if precision != "float32":
             raise ConfigError(f"precision={precision!r}: this torch was built without oneDNN")
-        return _PlainMatmul(matrix)
+        return PackedMatmul(matrix)
     if precision == "int8":
         return _Int8Matmul(matrix)
     return _Bfloat16Matmul(matrix) if precision == "bfloat16" else _Float32Matmul(matrix)
