@@ -23,7 +23,7 @@ from elmokit.server.formats import JSON, BodyError
 from elmokit.server.logs import CLIENT_LEFT, RequestLogMiddleware
 from elmokit.server.metrics import CONTENT_TYPE, Metrics
 from elmokit.server.registry import ModelRegistry, UnknownNameError
-from elmokit.server.routes import inference, predict
+from elmokit.server.routes import inference
 from elmokit.server.routes.common import (
     PROBLEMS,
     AcceptError,
@@ -80,7 +80,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    for router in (inference.router, predict.router, status_router):
+    for router in (inference.router, status_router):
         app.include_router(router)
     if (page / "index.html").is_file():
         app.mount("/", StaticFiles(directory=page, html=True), name="page")

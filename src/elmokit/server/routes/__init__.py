@@ -1,6 +1,6 @@
 """The routes of the service.
 
 common: reading a request, its limits, waiting for the result, writing the answer. inference:
-what a model computes (``/v1/encode``, ``similar``, ``layers``, ``score``, ``substitutes``,
-``inspect``). predict: answers of saved predictors.
+what models compute (``/v1/encode``, ``similar``, ``layers``, ``score``, ``substitutes``,
+``inspect``), and the answers of saved predictors (``/v1/predict``).
 """

@@ -1,7 +1,8 @@
-"""Routes of a model: encode, similar, layers, score, substitutes and inspect, under ``/v1/``."""
+"""Routes of models (encode, similar, layers, score, substitutes, inspect) and of predictors."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fastapi import APIRouter, Request
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from starlette.responses import Response
 
 from elmokit.encode.layers import choose_layers
@@ -27,10 +29,12 @@ from elmokit.server.routes.common import (
     Tokens,
     body_of,
     check_predicts,
+    check_tokens,
     compute,
     compute_alone,
     find,
     find_one,
+    note_texts,
     one_sentence,
     read_json,
     reply,
@@ -44,6 +48,8 @@ from elmokit.server.schemas import (
     InspectRequest,
     LayersAnswer,
     LayersRequest,
+    PredictAnswer,
+    PredictRequest,
     ScoreAnswer,
     ScoreRequest,
     SimilarAnswer,
@@ -51,9 +57,12 @@ from elmokit.server.schemas import (
     SubstitutesAnswer,
     SubstitutesRequest,
 )
+from elmokit.tasks.examples import errors_at
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
+    from elmokit.server.settings import Limits
+    from elmokit.tasks.predictor import Predictor
 
 router = APIRouter()
 
@@ -323,3 +332,62 @@ async def inspect(request: Request) -> Response:
     work = partial(inspect_word, elmo, tokens, position, wanted.k)
     found = await compute_alone(request, work, 2 * (len(tokens) + MARKERS))
     return await reply({"model": name, **found})
+
+
+@router.post(
+    "/v1/predict",
+    response_model=PredictAnswer,
+    responses=PROBLEMS,
+    openapi_extra=body_of(PredictRequest, {"predictor": "sentiment", "items": ["a fine film"]}),
+)
+async def predict(request: Request) -> Response:
+    """Answers of a predictor: a class for each text, a tag for each token, ...
+
+    Items are what `Predictor.predict` takes: texts or lists of tokens; `[text, question]` for qa,
+    `[first, second]` for pair, `[tokens, [start, end], [start, end]]` or a text with marks for
+    relation, `[text, [pronoun, start], [a, start], [b, start]]` for coref. `/v1/models` says for
+    each predictor what its items are (`item`) and which fields a form for them has (`form`).
+    """
+    wanted = await read_json(request, PredictRequest)
+    service = service_of(request)
+    predictor = service.registry.predictor(wanted.predictor)
+    examples = await asyncio.to_thread(_examples, predictor, wanted.items, service.limits)
+    texts = [[list(text) for text in predictor.task.texts(example)] for example in examples]
+    note_texts(request, [text for some in texts for text in some])
+    costs = [sum(len(text) + MARKERS for text in some) for some in texts]
+    kind = Kind(("predict", wanted.predictor), predictor.answers)
+    answers = await compute(request, kind, examples, costs)
+    return await reply(
+        {
+            "predictor": wanted.predictor,
+            "task": predictor.facts.task,
+            "layers": predictor.model.embedder.learned_mixes(),
+            "items": [
+                {"texts": some, "answer": answer}
+                for some, answer in zip(texts, answers, strict=True)
+            ],
+        }
+    )
+
+
+def _examples(predictor: Predictor, items: list[Any], limits: Limits) -> list[Any]:
+    """The task's examples, all limits checked."""
+    if len(items) > limits.sentences:
+        raise DataError(f"{len(items)} items; this service takes {limits.sentences} at a time")
+    found = [_example(predictor, number, item) for number, item in enumerate(items)]
+    texts = [predictor.task.texts(example) for example in found]
+    check_tokens([text for some in texts for text in some], limits)
+    for number, some in enumerate(texts):
+        if not all(some):
+            raise DataError(f"items.{number}: a text without tokens has no answer")
+    return found
+
+
+def _example(predictor: Predictor, number: int, item: Any) -> Any:
+    task = predictor.task
+    with errors_at(f"items.{number}"):
+        try:
+            checked = TypeAdapter(task.item_type).validate_python(item)
+        except ValidationError:
+            raise DataError(f"{task.name} takes {task.item}") from None
+        return predictor.example(checked)
