@@ -20,8 +20,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from elmokit import tasks
-from elmokit.tasks import TaggedExample
-from elmokit.tasks.fit import task_settings
+from elmokit.tasks import TaggedExample, task_settings
 
 HERE = Path(__file__).parent
 COLOURS = 64

@@ -84,7 +84,7 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
         strip_non_letters: Keep only the letters of a token.
         stop_words: Words to drop: a file with one per line, or en for a built-in list.
         workers: Worker processes; by default one per core.
-        overwrite: Replace a corpus that stands at OUTPUT.
+        overwrite: Replace an existing corpus.
     """
     from tqdm.auto import tqdm
 

@@ -31,3 +31,25 @@ the gate multiplies the transform |
 
 The gates are in the order i, f, g, o: input gate, forget gate, candidate, output gate.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elmokit.lazy import lazy_names
+
+_HOMES = {
+    "BiLM": "elmokit.model.bilm",
+    "ScalarMix": "elmokit.model.scalar_mix",
+}
+
+if TYPE_CHECKING:
+    from elmokit.model.bilm import BiLM
+    from elmokit.model.scalar_mix import ScalarMix
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+
+__all__ = [
+    "BiLM",
+    "ScalarMix",
+]
