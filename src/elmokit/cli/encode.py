@@ -28,7 +28,7 @@ from elmokit.cli.options import (
 from elmokit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from elmokit.encode.writers import Counts
+    from elmokit.encode.writers import WrittenCounts
 
 EXAMPLES = (
     "elmokit encode corpus.txt -o vectors.h5 --model elmo_weights.hdf5 --layers all",
@@ -176,7 +176,7 @@ def _encode_with_ray(
     _report(counts, time.perf_counter() - start, output)
 
 
-def _report(counts: Counts, seconds: float, output: Path) -> None:
+def _report(counts: WrittenCounts, seconds: float, output: Path) -> None:
     print(
         f"{counts.sentences} sentences, {counts.tokens} tokens in {seconds:.1f} s: {output}",
         file=sys.stderr,

@@ -20,7 +20,7 @@ _HOMES = {
     "VectorWriter": "elmokit.encode.writers",
     "open_writer": "elmokit.encode.writers",
     "write_vectors": "elmokit.encode.writers",
-    "Comparison": "elmokit.encode.similarity",
+    "LayerSimilarities": "elmokit.encode.similarity",
     "Use": "elmokit.encode.similarity",
     "compare": "elmokit.encode.similarity",
     "nearest_uses": "elmokit.encode.similarity",
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
     from elmokit.encode.embedding import ElmoEmbedding, Embedded
     from elmokit.encode.loading import load
-    from elmokit.encode.similarity import Comparison, Use, compare, nearest_uses, similarity
+    from elmokit.encode.similarity import LayerSimilarities, Use, compare, nearest_uses, similarity
     from elmokit.encode.writers import VectorWriter, open_writer, write_vectors
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
-    "Comparison",
     "Elmo",
     "ElmoEmbedding",
     "Embedded",
+    "LayerSimilarities",
     "Use",
     "VectorWriter",
     "compare",

@@ -32,7 +32,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LayerSimilarities:
     """Cosines of two words or sentences, layer by layer."""
 
     layers: tuple[float, ...]
@@ -69,7 +69,7 @@ def compare(
     first: Sequence[str],
     second: Sequence[str],
     positions: tuple[int, int] | None = None,
-) -> Comparison:
+) -> LayerSimilarities:
     """Compare two sentences, or one token of each.
 
     Args:
@@ -89,7 +89,7 @@ def compare(
         a, b = (array.mean(axis=1) for array in arrays)  # (L + 1, D)
     else:
         a, b = (array[:, i] for array, i in zip(arrays, positions, strict=True))  # (L + 1, D)
-    return Comparison(
+    return LayerSimilarities(
         tuple(similarity(a, b).tolist()), float(similarity(a.mean(axis=0), b.mean(axis=0)))
     )
 

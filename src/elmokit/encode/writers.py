@@ -230,7 +230,7 @@ class VectorWriter:
 
 
 @dataclass
-class Counts:
+class WrittenCounts:
     """Sentences and tokens that were written."""
 
     sentences: int = 0
@@ -246,7 +246,7 @@ def write_vectors(
     progress: bool = True,
     carry_rows: int | None = None,
     **options: Any,
-) -> Counts:
+) -> WrittenCounts:
     """Encode a stream of texts into an open writer, numbered from `first` on.
 
     Args:
@@ -266,7 +266,7 @@ def write_vectors(
     words = (tokens for _, tokens in prefetched)
     blocks = [words] if carry_rows is None else _blocks(words, carry_rows)
     vectors = (array for block in blocks for array in elmo.encode_stream(block, **options))
-    counts = Counts()
+    counts = WrittenCounts()
     # disable=None: no bar when standard error is no terminal.
     for (text, tokens), array in tqdm(
         zip(pending, vectors, strict=True),

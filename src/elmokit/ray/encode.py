@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.checkpoints.sources import DEFAULT_MODEL
-from elmokit.encode.writers import Counts
+from elmokit.encode.writers import WrittenCounts
 from elmokit.errors import ConfigError, DataError
 from elmokit.ray import pieces
 from elmokit.ray.cluster import (
@@ -61,7 +61,7 @@ def encode_files(
     piece_lines: int = PIECE_LINES,
     workers: int | None = None,
     address: str | None = None,
-) -> Counts:
+) -> WrittenCounts:
     """Encode files of texts into a folder of Parquet files.
 
     A call that was stopped continues when it is repeated: finished files are not made again. The
@@ -203,7 +203,7 @@ def _count(ray: Any, inputs: Sequence[pieces.InputFile], field: str, sentences: 
 
 def _run(
     ray: Any, job: EncodeJob, wanted: Sequence[pieces.FilePiece], resources: WorkerResources
-) -> Counts:
+) -> WrittenCounts:
     """Encode the pieces whose files are missing."""
     from tqdm.auto import tqdm
 
@@ -211,7 +211,7 @@ def _run(
     pieces.remove_unfinished(folder)
     there = {path.name for path in folder.glob("*.parquet")}
     missing = [piece for piece in wanted if piece.file not in there]
-    counts = Counts()
+    counts = WrittenCounts()
     if len(missing) < len(wanted):
         print(
             f"{len(wanted) - len(missing)} of {len(wanted)} files are there already",
