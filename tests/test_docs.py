@@ -42,7 +42,7 @@ TESTED_ELSEWHERE = {
     "server.md": "tests/server/test_server_page.py",
     "scikit-learn.md": "tests/integrations/test_sklearn_elmo.py",
     "spacy.md": "tests/integrations/test_spacy_elmo.py",
-    "task-formats.md": "tests/tasks/test_readers_page.py",
+    "task-formats.md": "tests/tasks/test_task_formats_page.py",
     "tasks.md": "tests/tasks/test_tasks_page.py",
     "vector-files.md": "tests/encode/test_writers.py",
 }

@@ -117,7 +117,7 @@ def test_predict_streams_from_standard_input_to_standard_output(folder, capsys):
     assert [list(example.tags) for example in read_examples("tag", "again.conll")] == expected
 
 
-def test_taggers_are_judged_by_spans_however_they_are_written(folder, capsys):
+def test_taggers_are_scored_by_spans_however_they_are_written(folder, capsys):
     command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
     assert main([*command, *FAST, "--elmo", "none"]) == 0
     examples = list(read_examples("tag", "dev.conll"))

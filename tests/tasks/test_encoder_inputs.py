@@ -122,7 +122,7 @@ def test_encoder_words_are_means_of_their_pieces(folders, name):
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_encoder_reads_long_sentences_in_pieces_between_words(folders, name):
-    """12 and 30 places hold 10 and 26 pieces of words."""
+    """12 and 30 positions hold 10 and 26 pieces of words."""
     source = as_layers(folders[name])
     words = ("film",) * 10 if name == "bert" else ("film",) * 5  # 5 bytes each with its space
     whole = next(iter(source.stream([words * 3])))
@@ -174,7 +174,7 @@ def test_encoder_is_the_input_of_a_task(folders, no_pictures, tmp_path, name, ta
     assert again.predict(items) == fitted.predict(items)
 
 
-def test_encoder_stands_beside_elmo_and_static_vectors(folders, no_pictures, tmp_path):
+def test_encoder_is_concatenated_with_elmo_and_static_vectors(folders, no_pictures, tmp_path):
     static = elmokit.WordVectors.from_dict({"great": [1.0, 0.0], "awful": [0.0, 1.0]})
     config = settings("classify", "run.epochs=2", 'inputs.elmo_at=["input","output"]')
     fitted = elmokit.tasks.fit(

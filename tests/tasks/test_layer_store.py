@@ -53,7 +53,7 @@ def test_store_is_found_again_by_the_same_model_and_data(tmp_path, source, monke
         source.elmo.bilm.encoder.projection.bias += 1
     other = ElmoLayers(source.elmo)
     assert LayerStore(tmp_path, PLENTY).fill(other, SENTENCES) != first
-    first.write_bytes(first.read_bytes()[:-1])  # cut short: made anew
+    first.write_bytes(first.read_bytes()[:-1])  # cut short: made again
     store = LayerStore(tmp_path, PLENTY)
     store.fill(ElmoLayers("test-tiny"), SENTENCES)
     assert store.holds(SENTENCES)

@@ -239,7 +239,7 @@ def test_damaged_folders_are_named(folder, tmp_path):
         elmokit.tasks.Predictor.save(None, tmp_path / "file")
 
 
-def test_unlabelled_data_cannot_be_judged(folder):
+def test_unlabelled_data_cannot_be_scored(folder):
     with pytest.raises(DataError, match="no label"):
         elmokit.tasks.load(folder).evaluate([TextExample(("a",))])
 

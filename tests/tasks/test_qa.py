@@ -285,7 +285,7 @@ def test_qa_names_what_is_wrong(answerer):
         fit(questions(4), questions(4), 'inputs.elmo_at=["input", "target"]', elmo="test-tiny")
 
 
-def test_qa_example_keeps_places():
+def test_qa_example_keeps_offsets():
     text = "Don't  go to New York, she said."
     example = get_task("qa").example((text, "Where ?"), get_tokenizer("words").tokenize)
     assert tuple(text[a:b] for a, b in example.context_spans) == tuple(example.context_tokens)

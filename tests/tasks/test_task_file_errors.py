@@ -291,7 +291,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_error_names_the_place(case, tmp_path):
+def test_error_names_the_location(case, tmp_path):
     task, name, contents, options, message = CASES[case]
     path = tmp_path / name
     path.write_text(contents, "utf-8")

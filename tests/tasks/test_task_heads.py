@@ -118,7 +118,7 @@ def test_relation_reads_the_order_of_the_mentions():
     assert predictor.evaluate(data)["accuracy"] == 1
 
 
-def test_between_is_what_stands_between_two_mentions():
+def test_between_is_what_is_between_two_mentions():
     first = torch.tensor([[0, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 0], [0, 1, 0, 0, 0, 0, 0]])
     second = torch.tensor([[0, 0, 0, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0, 0]])
     wanted = torch.tensor([[0, 0, 0, 1, 1, 0, 0], [0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 0]])

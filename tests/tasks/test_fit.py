@@ -176,7 +176,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "weights.safetensors")
 
 
-def looks(folder: Path) -> list[tuple[int, float]]:
+def evaluations(folder: Path) -> list[tuple[int, float]]:
     log = read_log(folder / "training" / "log.jsonl")
     return [(e["step"], e["score"]) for e in log if e["kind"] == "heldout"]
 
@@ -199,7 +199,7 @@ elmokit.tasks.fit("tag", sentences(96), sentences(30, 1), config=settings("tag",
 """
 
 
-def test_run_goes_on_after_a_kill_with_the_same_result(tmp_path):
+def test_run_resumes_after_a_kill_with_the_same_result(tmp_path):
     script = tmp_path / "killed.py"
     script.write_text(KILLED, "utf-8")
 
@@ -219,7 +219,7 @@ def test_run_goes_on_after_a_kill_with_the_same_result(tmp_path):
     assert start(killed, 0.0).wait(timeout=100) == 0
     assert undisturbed.wait(timeout=100) == 0
     assert 0 < reached < latest_snapshot(whole / "training").step
-    assert looks(killed) == looks(whole)
+    assert evaluations(killed) == evaluations(whole)
     one, other = weights(killed), weights(whole)
     assert one.keys() == other.keys()
     assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
@@ -237,7 +237,36 @@ def test_finished_run_can_be_made_longer(tmp_path):
         fit("classify", train, dev, longer, elmo=None, output=tmp_path / "one")
     fit("classify", train, dev, longer, elmo=None, output=tmp_path / "one", resume=True)
     fit("classify", train, dev, longer, elmo=None, output=tmp_path / "two")
-    assert looks(tmp_path / "one") == looks(tmp_path / "two")
+    assert evaluations(tmp_path / "one") == evaluations(tmp_path / "two")
+
+
+def test_run_of_an_earlier_version_is_resumed(tmp_path):
+    """Its ``run.json`` has the first names of settings."""
+    train, dev = texts(64), texts(20, seed=1)
+    config = settings("classify", "run.epochs=1")
+    longer = settings("classify", "run.epochs=2")
+    for name in ("one", "two"):
+        fit("classify", train, dev, config, elmo=None, output=tmp_path / name)
+    path = tmp_path / "one" / "training" / "run.json"
+    stored = json.loads(path.read_text("utf-8"))
+    old = stored["config"]
+    old["optimiser"] = old.pop("optimizer")
+    old["optimiser"]["final_share"] = old["optimiser"].pop("min_lr_ratio")
+    old["run"]["looks"] = old["run"].pop("evals_per_epoch")
+    old["fine_tune"]["rate_share"] = old["fine_tune"].pop("lr_ratio")
+    path.write_text(json.dumps(stored), "utf-8")
+    for name in ("one", "two"):
+        fit("classify", train, dev, longer, elmo=None, output=tmp_path / name, resume=True)
+    assert evaluations(tmp_path / "one") == evaluations(tmp_path / "two")
+    assert (
+        json.loads(path.read_text("utf-8"))["config"]
+        == json.loads((tmp_path / "two" / "training" / "run.json").read_text("utf-8"))["config"]
+    )
+    other = settings("classify", "run.epochs=2", "run.evals_per_epoch=2")
+    stored["config"]["run"]["looks"] = 3
+    path.write_text(json.dumps(stored), "utf-8")
+    with pytest.raises(ConfigError, match="other settings"):
+        fit("classify", train, dev, other, elmo=None, output=tmp_path / "one", resume=True)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +277,7 @@ def test_finished_run_can_be_made_longer(tmp_path):
         ("elmo", "another ELMo model"),
     ],
 )
-def test_run_does_not_go_on_as_another(tmp_path, what, said):
+def test_run_is_not_resumed_as_another(tmp_path, what, said):
     train, dev, config = texts(40), texts(10, seed=1), settings("classify", "run.epochs=1")
     fit("classify", train, dev, config, elmo=None, output=tmp_path / "run")
     elmo = "test-tiny" if what == "elmo" else None

@@ -57,7 +57,7 @@ def test_csv_without_the_column_of_labels_is_for_prediction(read, fields):
     assert found == TextExample(("Fine",), None, "Fine")
 
 
-def test_tsv_takes_quotes_as_they_stand(read):
+def test_tsv_takes_quotes_literally(read):
     found = read("classify", "a.tsv", 'text\tlabel\n"Hi," he said\tgood\n')
     assert found[0].text == '"Hi," he said'
     quoted = read("classify", "b.tsv", 'text\tlabel\n"Hi ""you"""\tgood\n', format="quoted-tsv")

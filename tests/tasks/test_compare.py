@@ -1,4 +1,4 @@
-"""With and without ELMo, side by side."""
+"""With and without ELMo, compared."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_compare_refuses_vectors_before_training(tmp_path):
     assert not (tmp_path / "all").exists()
 
 
-def test_compare_goes_on_with_the_same_test_data_alone(tmp_path):
+def test_compare_resumes_with_the_same_test_data_alone(tmp_path):
     done = compare_two(tmp_path / "all", test=texts(20, seed=2)).to_dict()
     assert compare_two(tmp_path / "all", test=texts(20, seed=2), resume=True).to_dict() == done
     with pytest.raises(ConfigError, match="other test data"):

@@ -33,7 +33,7 @@ def any_tags(prefixes: str = "BIES") -> st.SearchStrategy[list[str]]:
 
 @st.composite
 def spans_in_sentence(draw):
-    """Spans without overlap, often side by side and of one type."""
+    """Spans without overlap, often adjacent and of one type."""
     kinds = draw(st.sampled_from([("A", "B"), ("",)]))
     edges = sorted(draw(st.sets(st.integers(0, 12), max_size=8)))
     spans = [
