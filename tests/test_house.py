@@ -393,6 +393,60 @@ def test_fixtures_that_all_tests_share_are_defined_once():
         assert "conftest" not in imported, path
 
 
+# The words: CONTRIBUTING's dictionary is their one source.
+
+
+def dictionary() -> dict[str, str]:
+    """The words that CONTRIBUTING rules out, as regular expressions, and what to write instead."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    section = text.split("\n## Dictionary\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")][2:]
+    found = {}
+    for row in rows:
+        words, instead, _ = (cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
+        for word in re.findall(r"`([^`]+)`", words):
+            found[word.replace(r"\|", "|")] = instead.replace(r"\|", "|")
+    return found
+
+
+def worded() -> list[Path]:
+    """The files whose words are checked."""
+    return sorted(
+        [
+            *(ROOT / "src").rglob("*.py"),
+            *(ROOT / "docs").rglob("*.md"),
+            *(ROOT / "configs").rglob("*.toml"),
+            *(ROOT / "page" / "src").rglob("*.ts"),
+            *ROOT.glob("README*.md"),
+        ]
+    )
+
+
+def _without_results(block: re.Match[str]) -> str:
+    """A block without a language holds results as a benchmark printed them."""
+    return block[0] if block[1] else "\n" * block[0].count("\n")
+
+
+def test_dictionary_is_kept():
+    """An underscore is a boundary too, so that names in code are covered."""
+    words = dictionary()
+    assert len(words) > 40
+    rules = {
+        re.compile(rf"(?<![A-Za-z0-9]){word}(?![A-Za-z0-9])", re.IGNORECASE): instead
+        for word, instead in words.items()
+    }
+    said = []
+    for path in worded():
+        text = path.read_text("utf-8")
+        if path.suffix == ".md":
+            text = re.sub(r"^```(\w*)\n.*?^```$", _without_results, text, flags=re.M | re.S)
+        for rule, instead in rules.items():
+            for match in rule.finditer(text):
+                line = text.count("\n", 0, match.start()) + 1
+                said.append(f"{path.relative_to(ROOT)}:{line}: {match[0]!r}: write {instead}")
+    assert said == []
+
+
 # What git knows.
 
 

@@ -139,6 +139,6 @@ export const en = {
   "tasks.noAnswer": "no answer",
   "tasks.intent": "Intent: {intent}",
   "tasks.weights": "Learned layer weights",
-  "tasks.place": "{place}: gamma {gamma}",
+  "tasks.mix": "{name}: gamma {gamma}",
   "tasks.noWeights": "This predictor has no scalar mix.",
 } as const;

@@ -133,6 +133,6 @@ export const zh: Record<keyof typeof en, string> = {
   "tasks.noAnswer": "无答案",
   "tasks.intent": "意图：{intent}",
   "tasks.weights": "学到的各层权重",
-  "tasks.place": "{place}：gamma {gamma}",
+  "tasks.mix": "{name}：gamma {gamma}",
   "tasks.noWeights": "该预测器不使用标量混合。",
 };

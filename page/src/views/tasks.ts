@@ -103,8 +103,8 @@ function sheet(found: Predictions, width: number, colours: Palette): SVGSVGEleme
     const tags = tagsOf(answer);
     texts.forEach((tokens, i) => {
       page.chips(
-        tokens.map((token, place) => {
-          const tag = i === 0 ? tags?.[place] : undefined;
+        tokens.map((token, index) => {
+          const tag = i === 0 ? tags?.[index] : undefined;
           if (tag === undefined) return { top: token };
           return { top: token, bottom: tag, colour: colourOf(tag, names, colours) };
         }),
@@ -118,12 +118,12 @@ function sheet(found: Predictions, width: number, colours: Palette): SVGSVGEleme
   page.heading(t("tasks.weights"));
   const mixes = Object.entries(found.layers);
   if (mixes.length === 0) page.note(t("tasks.noWeights"));
-  for (const [place, mix] of mixes) weights(page, place, mix);
+  for (const [name, mix] of mixes) weights(page, name, mix);
   return page.finish();
 }
 
-function weights(page: Sheet, place: string, mix: Mix): void {
-  page.note(t("tasks.place", { place, gamma: mix.gamma.toFixed(3) }));
+function weights(page: Sheet, name: string, mix: Mix): void {
+  page.note(t("tasks.mix", { name, gamma: mix.gamma.toFixed(3) }));
   page.bars(
     mix.s.map((share, i) => ({
       label: i === 0 ? t("layer.zero") : t("layer.name", { number: i }),

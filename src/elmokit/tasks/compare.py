@@ -204,7 +204,7 @@ def _report(run: TaskRun, output: Path, store: Path, resume: bool, quiet: bool) 
 
 
 def _check_tested(report: Mapping[str, Any], test: Sequence[Any], folder: Path) -> None:
-    """Complain if a finished run was not scored on these test data."""
+    """Check that finished runs were scored on these test data."""
     if report["test"] is None:
         raise ConfigError(
             f"{folder}: this run was finished without a test set; compare again in another folder "

@@ -276,7 +276,7 @@ class TaskRun:
         return best
 
     def _learn(self) -> dict[str, Any]:
-        """What the training data decides; complain about data before anything is written."""
+        """What the training data decides; errors in data are raised before anything is written."""
         with errors_at(self.names["train"]):
             learned = self.task.learn(self.data["train"], self.config)
         for part in ("dev", "test"):

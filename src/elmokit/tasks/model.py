@@ -72,7 +72,7 @@ class TaskModel(nn.Module):
 
         Args:
             examples: The examples.
-            live: Answer as soon as no more examples are waiting. Else more are read ahead, so that
+            live: Answer as soon as no more examples are waiting. Else more are prefetched, so that
                 those of similar length are answered together.
         """
         return self._run(examples, self.head.predict, live)

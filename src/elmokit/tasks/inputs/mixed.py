@@ -131,7 +131,7 @@ class LayerStore:
             The file.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        path, chosen = self._place(source, list(dict.fromkeys(sentences)))
+        path, chosen = self._store(source, list(dict.fromkeys(sentences)))
         tokens = sum(map(len, chosen))
         shape = (tokens, source.layers, source.dim)
         if not path.is_file() or path.stat().st_size != 2 * int(np.prod(shape)):
@@ -160,7 +160,7 @@ class LayerStore:
         together = to_device(np.concatenate(pieces), device)  # (N, L + 1, D)
         return list(together.float().unbind(1))
 
-    def _place(self, source: LayerModel, sentences: Sequence[Tokens]) -> tuple[Path, list[Tokens]]:
+    def _store(self, source: LayerModel, sentences: Sequence[Tokens]) -> tuple[Path, list[Tokens]]:
         """The file, and the sentences in it: as many of the distinct ones as there is room for.
 
         A file of an earlier time, which has taken some of the free disk itself, may hold more.
@@ -255,7 +255,7 @@ class MixedLayers(Input):
                 store.fill(model, sentences)
 
     def release(self) -> None:
-        """Forget the store; its folder is left to whoever made it."""
+        """Forget the store; its folder is left to its owner."""
         self._stores = []
 
     def begin(self, epoch: float) -> None:

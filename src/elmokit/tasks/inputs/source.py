@@ -67,7 +67,7 @@ def with_layers(
 ) -> Iterator[tuple[Sequence[str], T, NDArray[np.float32]]]:
     """Encode a stream of (tokens, anything) and yield both with their layers, (L + 1, T, D).
 
-    Memory is bounded: the model reads ahead by a window of sentences, and just those are buffered.
+    Memory is bounded: only a window of sentences is prefetched and buffered.
 
     Raises:
         DataError: The vectors do not fit the tokens, or are not finite.
@@ -358,7 +358,7 @@ class StaticVectors(LayerModel):
         raise ConfigError("static vectors are not fine-tuned; inputs.words has vectors that are")
 
     def check_storable(self) -> None:
-        """Complain if `save` cannot write the table.
+        """Check that `save` can write the table.
 
         Raises:
             ConfigError: It has no file, and what it holds is in no file of ours: n-grams, a word
@@ -458,7 +458,7 @@ class SeveralLayers(LayerSource):
             model.to(device)
 
     def fine_tune(self) -> tuple[nn.Module, list[list[nn.Parameter]]]:
-        """All models; their top layers are the first stage together, and so on."""
+        """All models; their top layers are unfrozen first, together, and so on."""
         found = [model.fine_tune() for model in self._models]
         depths = itertools.zip_longest(*(stages for _, stages in found), fillvalue=[])
         stages = [[p for stage in together for p in stage] for together in depths]
