@@ -29,3 +29,13 @@ class MissingExtraError(ElmokitError, ImportError):
             f"{purpose} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install 'elmokit[{extra}]'"
         )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, in Python or in torch."""
+    # torch has a class for accelerators and a plain RuntimeError for the CPU.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "allocate memory" in str(error)
+    )

@@ -21,52 +21,24 @@ from pages import ROOT, commands
 
 import elmokit
 from elmokit.checkpoints import sources
-from elmokit.cli import (
-    adapt,
-    app,
-    bench,
-    convert,
-    encode,
-    generate,
-    info,
-    main,
-    models,
-    perplexity,
-    pretrain,
-    score,
-    similar,
-    substitutes,
-    table,
-)
+from elmokit.cli import EXAMPLES as HELP_EXAMPLES
+from elmokit.cli import app, main
 from elmokit.training.settings import PRESETS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
-MODULES = (
-    encode,
-    similar,
-    table,
-    score,
-    perplexity,
-    substitutes,
-    generate,
-    pretrain,
-    adapt,
-    convert,
-    info,
-    models,
-    bench,
-)
-VERBS = [module.__name__.rpartition(".")[2] for module in MODULES]
+ELSEWHERE = ("train", "evaluate", "predict", "serve")
+"""Verbs whose examples other tests run."""
+VERBS = [verb for verb in HELP_EXAMPLES if verb not in ELSEWHERE]
 DOCS = ROOT / "docs" / "cli.md"
-IN_HELP = {example: "" for module in MODULES for example in module.EXAMPLES}
+IN_HELP = {example: "" for verb in VERBS for example in HELP_EXAMPLES[verb]}
 IN_DOCS = {command.line: command.output for command in commands("docs/cli.md")}
 """Commands, and the output that the page shows for them, if any."""
 NOT_RUN = {
     "torchrun": "starts processes; see tests/training/test_distributed.py",
     "--ray-workers": "needs Ray",
     "--engine ray": "needs Ray; see tests/ray/test_ray_encode.py",
-    "elmokit bench": "measures; see tests/benchmarks/test_side_by_side.py",
+    "elmokit bench": "measures; see tests/cli/test_cli_bench.py",
     "--words": "needs a softmax; see tests/cli/test_cli_convert.py",
 }
 TRAINING = ("elmokit pretrain ", "elmokit adapt ")

@@ -168,12 +168,12 @@ def test_known_scores_are_compared_with(probe, files):
     assert len(answer["reports"][0]["words"]) == 2
 
 
-def test_several_models_are_probed_as_one(run, files):
-    result = run("robustness", "old.txt", *MODEL, "--model", "glove.txt", "--tokens", "--json")
+def test_several_models_are_probed_as_one(probe, files):
+    result = probe("robustness", "old.txt", *MODEL, "--model", "glove.txt", "--tokens", "--json")
     (report,) = json.loads(result.out)["reports"]
     assert report["model"] == "test-tiny + glove.txt"
     assert len(report["kinds"][0]["layers"]) == 3
-    assert run("pos", "a.conllu", "a.conllu", *MODEL, *MODEL).code == 0
+    assert probe("pos", "a.conllu", "a.conllu", *MODEL, *MODEL).code == 0
 
 
 BAD = {

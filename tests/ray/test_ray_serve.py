@@ -23,7 +23,7 @@ from ray_clusters import PAGE
 from starlette.testclient import TestClient
 
 from elmokit.cli import app, main
-from elmokit.cli.language_model import AS_IT_IS
+from elmokit.cli.lm import AS_IT_IS
 from elmokit.cli.serve import build_app
 from elmokit.errors import ConfigError, MissingExtraError
 from elmokit.ray import cluster as cluster_module

@@ -1,7 +1,9 @@
 """The command ``elmokit``: parse, call the function a Python user would call, print.
 
-One module per verb; options has what several verbs share. Nothing heavy is imported before a
-verb runs, so that ``--help`` answers at once.
+One module per verb: encode, similar, table; corpus, pretrain, adapt; train, evaluate, predict (with
+common options in task_options); probe; convert, serve, bench. lm has the verbs of the language
+model (score, perplexity, substitutes, generate), info also models. options has what several share.
+Nothing heavy is imported before a verb runs, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -25,22 +27,18 @@ from elmokit.cli import (
     corpus,
     encode,
     evaluate,
-    generate,
     info,
-    models,
-    perplexity,
+    lm,
     predict,
     pretrain,
     probe,
-    score,
     serve,
     similar,
-    substitutes,
     table,
     train,
 )
 from elmokit.cli.options import UsageError
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, is_out_of_memory
 
 READING_VERBS = (
     *(["corpus"], ["encode"], ["score"], ["perplexity"], ["evaluate"], ["predict"]),
@@ -66,27 +64,29 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_none",
 )
-for module in (
-    encode,
-    similar,
-    table,
-    score,
-    perplexity,
-    substitutes,
-    generate,
-    pretrain,
-    adapt,
-    train,
-    evaluate,
-    predict,
-    convert,
-    info,
-    models,
-    serve,
-    bench,
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "encode": encode.EXAMPLES,
+    "similar": similar.EXAMPLES,
+    "table": table.EXAMPLES,
+    **lm.EXAMPLES,
+    "pretrain": pretrain.EXAMPLES,
+    "adapt": adapt.EXAMPLES,
+    "train": train.EXAMPLES,
+    "evaluate": evaluate.EXAMPLES,
+    "predict": predict.EXAMPLES,
+    "convert": convert.EXAMPLES,
+    **info.EXAMPLES,
+    "serve": serve.EXAMPLES,
+    "bench": bench.EXAMPLES,
+}
+"""Of every verb, in the order of ``--help``."""
+for verb in (
+    *(encode.encode, similar.similar, table.table),
+    *(lm.score, lm.perplexity, lm.substitutes, lm.generate),
+    *(pretrain.pretrain, adapt.adapt, train.train, evaluate.evaluate, predict.predict),
+    *(convert.convert, info.info, info.models, serve.serve, bench.bench),
 ):
-    examples = "  \n".join(module.EXAMPLES)  # two spaces: a line break of Markdown
-    verb = getattr(module, module.__name__.rpartition(".")[2])
+    examples = "  \n".join(EXAMPLES[verb.__name__])  # two spaces: a line break of Markdown
     app.command(verb, help_epilogue=f"Examples:\n\n{examples}")
 app.command(corpus.corpus)
 app.command(probe.probe)
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_error(f"{path}{error.strerror or error}")
         code = BAD_INPUT
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         _print_error("out of memory; lower --batch-tokens, or use a machine with more")
         code = BAD_INPUT
@@ -155,15 +155,6 @@ def _input_last(words: list[str]) -> list[str]:
     if words[:1] not in READING_VERBS or words.count("-") != 1 or "--" in words:
         return words
     return [*(word for word in words if word != "-"), "--", "-"]
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    # torch has a class for accelerators and a plain RuntimeError for the CPU.
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or "allocate memory" in str(error)
-    )
 
 
 def _print_error(message: str) -> None:

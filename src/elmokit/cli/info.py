@@ -1,8 +1,9 @@
-"""``elmokit info``: what a model is made of."""
+"""``elmokit info``: what a model is made of; ``elmokit models``: those inside the package."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
     from elmokit.config import LstmConfig, ModelConfig
     from elmokit.encode.elmo import Elmo
 
-EXAMPLES = (
-    "elmokit info elmo_weights.hdf5",
-    "elmokit info model.tar.gz --json",
-)
+EXAMPLES = {
+    "info": ("elmokit info elmo_weights.hdf5", "elmokit info model.tar.gz --json"),
+    "models": ("elmokit models", "elmokit models --json"),
+}
 
 PARTS = {
     "encoder": "token encoder",
@@ -140,3 +141,36 @@ def _softmax(config: ModelConfig) -> str:
     if config.softmax is None:
         return "none"
     return f"{config.softmax.words:,} words{', tied' if config.softmax.tied else ''}"
+
+
+def models(*, as_json: Json = False) -> None:
+    """List the embedded models; their names can be given to --model."""
+    from elmokit.checkpoints.sources import embedded_models
+
+    found = [_describe_embedded(name) for name in embedded_models()]
+    if as_json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    for model in found:
+        default = " (default)" if model["default"] else ""
+        print(
+            f"{model['name']}{default}: {model['dim']} wide, {model['layers']} layers, "
+            f"{model['parameters']:,} parameters, {readable_size(model['bytes'])}"
+        )
+    if not found:
+        print("no models are embedded; give --model a path or hf:OWNER/NAME")
+
+
+def _describe_embedded(name: str) -> dict[str, Any]:
+    """One embedded model in numbers, ready for JSON."""
+    from elmokit.checkpoints.sources import DEFAULT_MODEL, EMBEDDED, Extras, read_source
+
+    checkpoint = read_source(EMBEDDED / name, Extras())
+    return {
+        "name": name,
+        "default": name == DEFAULT_MODEL,
+        "dim": checkpoint.config.dim,
+        "layers": checkpoint.config.layers,
+        "parameters": sum(math.prod(tensor.shape) for tensor in checkpoint.weights.values()),
+        "bytes": size_on_disk(EMBEDDED / name),
+    }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter, validators
 
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
@@ -74,6 +76,22 @@ def load_model(
     return elmokit.load(
         model, tokenizer="space" if tokens else tokenizer, device=device, precision=precision
     )
+
+
+def find_token(tokens: Sequence[str], word: str, hint: str = "") -> int:
+    """The position of a word in a sentence; the first of several, with a note.
+
+    Raises:
+        DataError: It is not there.
+    """
+    if word not in tokens:
+        raise DataError(f"no token {word!r} in the sentence; its tokens are: {' | '.join(tokens)}")
+    if (count := tokens.count(word)) > 1:
+        print(
+            f"elmokit: note: {word!r} is {count} times in the sentence; the first is taken{hint}",
+            file=sys.stderr,
+        )
+    return tokens.index(word)
 
 
 def parse_layers(text: str) -> str | int | list[float]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
-from elmokit.cli.language_model import AS_IT_IS, Loading, load_predicting
+from elmokit.cli.lm import AS_IT_IS, Loading, load_predicting
 from elmokit.cli.options import AtLeastOne, Flag, RayAddress, UsageError
 from elmokit.errors import ConfigError, MissingExtraError
 

@@ -19,6 +19,7 @@ from elmokit.cli.options import (
     Tokenizer,
     Tokens,
     UsageError,
+    find_token,
     load_model,
     parse_layers,
 )
@@ -26,7 +27,6 @@ from elmokit.errors import DataError
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
-    from elmokit.encode.similarity import Use
 
 EXAMPLES = (
     'elmokit similar "the bank of the river" "the bank lent money" --word bank',
@@ -35,8 +35,6 @@ EXAMPLES = (
     'elmokit similar "the bank of the river" --word bank --in corpus.txt -k 5',
 )
 
-CONTEXT = 10
-"""Tokens shown on each side of a use."""
 
 Word = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 
@@ -99,7 +97,7 @@ def _compare(
             raise DataError(f"the sentence {text!r} has no tokens")
     positions: tuple[int, int] | None = None
     if word is not None and word2 is not None:
-        positions = _find(first, word), _find(second, word2)
+        positions = find_token(first, word), find_token(second, word2)
     result = compare(elmo, first, second, positions)
     if as_json:
         both = [
@@ -124,11 +122,11 @@ def _search(
     layers: str,
     as_json: bool,
 ) -> None:
-    from elmokit.encode.similarity import nearest_uses
+    from elmokit.encode.similarity import in_context, nearest_uses
     from elmokit.text.readers import read_texts
 
     tokens = elmo.tokenize(sentence)
-    position = _find(tokens, word)
+    position = find_token(tokens, word)
     texts = read_texts(corpus, field=field)
     uses = nearest_uses(elmo, tokens, position, texts, word=word2, k=k, layers=parse_layers(layers))
     if as_json:
@@ -146,36 +144,9 @@ def _search(
     elif uses:
         print(" cosine    line  use")
         for use in uses:
-            print(f"{use.score:7.4f}  {use.sentence + 1:6}  {_show(use)}")
+            print(f"{use.score:7.4f}  {use.sentence + 1:6}  {in_context(use.tokens, use.position)}")
     else:
         print(f"no token {word2 or word!r} in {corpus}", file=sys.stderr)
-
-
-def _find(tokens: list[str], word: str) -> int:
-    from elmokit.encode.similarity import occurrences
-
-    positions = occurrences(tokens, word)
-    if not positions:
-        raise DataError(f"no token {word!r} in the sentence; its tokens are: {' | '.join(tokens)}")
-    if len(positions) > 1:
-        print(
-            f"elmokit: note: {word!r} is {len(positions)} times in the sentence; "
-            "the first is taken",
-            file=sys.stderr,
-        )
-    return positions[0]
-
-
-def _show(use: Use) -> str:
-    """The use with the word marked and some tokens around it."""
-    before = use.tokens[max(0, use.position - CONTEXT) : use.position]
-    after = use.tokens[use.position + 1 : use.position + 1 + CONTEXT]
-    words = [*before, f"[{use.tokens[use.position]}]", *after]
-    if use.position > CONTEXT:
-        words.insert(0, "…")
-    if use.position + 1 + CONTEXT < len(use.tokens):
-        words.append("…")
-    return " ".join(words)
 
 
 def _print_json(elmo: Elmo, report: dict[str, Any]) -> None:

@@ -64,6 +64,18 @@ def occurrences(tokens: Sequence[str], word: str) -> list[int]:
     return [position for position, token in enumerate(tokens) if token == word]
 
 
+def in_context(tokens: Sequence[str], position: int, context: int = 10) -> str:
+    """A token in brackets, with some tokens on each side."""
+    before = tokens[max(0, position - context) : position]
+    after = tokens[position + 1 : position + 1 + context]
+    words = [*before, f"[{tokens[position]}]", *after]
+    if position > context:
+        words.insert(0, "…")
+    if position + 1 + context < len(tokens):
+        words.append("…")
+    return " ".join(words)
+
+
 def compare(
     elmo: Elmo,
     first: Sequence[str],

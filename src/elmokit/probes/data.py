@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.encode.elmo import Elmo, Sentence
+from elmokit.encode.similarity import in_context
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.inputs.references import Elmos, as_layers
 from elmokit.tasks.inputs.source import (
@@ -166,19 +167,7 @@ class WordUse(NamedTuple):
     tokens: tuple[str, ...]
 
     def __str__(self) -> str:
-        return in_context(self.tokens, self.position)
-
-
-def in_context(tokens: Sequence[str], position: int) -> str:
-    """A token in brackets, with some tokens around it."""
-    before = tokens[max(0, position - CONTEXT) : position]
-    after = tokens[position + 1 : position + 1 + CONTEXT]
-    words = [*before, f"[{tokens[position]}]", *after]
-    if position > CONTEXT:
-        words.insert(0, "…")
-    if position + 1 + CONTEXT < len(tokens):
-        words.append("…")
-    return " ".join(words)
+        return in_context(self.tokens, self.position, CONTEXT)
 
 
 class Sample:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from elmokit.encode.similarity import occurrences
-from elmokit.errors import DataError
+from elmokit.errors import DataError, is_out_of_memory
 from elmokit.server import schemas
 from elmokit.server.batching import Batcher, Kind
 from elmokit.server.formats import JSON, parse_json, to_json
@@ -230,8 +230,7 @@ def _result(work: asyncio.Future[list[Any]]) -> list[Any]:
     try:
         return work.result()
     except RuntimeError as error:
-        # torch has a class for accelerators and a plain RuntimeError for the CPU.
-        if type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error):
+        if is_out_of_memory(error):
             raise MemoryError from error
         raise
 

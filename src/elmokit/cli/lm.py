@@ -1,0 +1,316 @@
+"""``elmokit score``, ``perplexity``, ``substitutes`` and ``generate``: the language model."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+
+from cyclopts import Parameter, validators
+
+from elmokit.cli.options import (
+    AtLeastOne,
+    Device,
+    Field,
+    Json,
+    OptionsFile,
+    Tokenizer,
+    Tokens,
+    UsageError,
+    VocabularyFile,
+    find_token,
+)
+from elmokit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from elmokit.encode.elmo import Elmo
+
+EXAMPLES = {
+    "score": (
+        'elmokit score my-model "the cat sat on the mat ."',
+        "elmokit score my-model corpus.txt --json",
+        "elmokit score weights.hdf5 corpus.txt --softmax softmax.hdf5 --vocabulary vocab.txt",
+        "elmokit score my-model --nbest nbest.jsonl -o ranked.jsonl --weight 0.3",
+    ),
+    "perplexity": (
+        "elmokit perplexity my-model heldout.txt",
+        "elmokit perplexity my-model heldout.txt --tokens --json",
+        "elmokit perplexity model.ckpt-935588 heldout.txt --tokens --state carry --carry-rows 2",
+    ),
+    "substitutes": (
+        'elmokit substitutes my-model "the cat sat on the mat ." --word sat',
+        'elmokit substitutes my-model "the cat sat on the mat ." --position 1 -k 5 --json',
+    ),
+    "generate": (
+        'elmokit generate my-model "the cat" --tokens 20 --seed 1',
+        'elmokit generate my-model "the cat" --temperature 0.7 --top-k 40',
+        'elmokit generate my-model "the cat" --temperature 0',
+    ),
+}
+
+FILE_ENDINGS = (
+    *(".txt", ".text", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet"),
+    *(".gz", ".bz2", ".xz", ".zst"),
+)
+PredictingModel = Annotated[
+    str,
+    Parameter(
+        name="MODEL",
+        help="Folder, weights file, archive, checkpoint prefix, embedded name or hf:OWNER/NAME; "
+        "with a softmax and a vocabulary.",
+    ),
+]
+
+
+@Parameter(name="*")  # the fields are options of the verb itself
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """Where the parts of a model are, and where it runs."""
+
+    softmax_file: Annotated[
+        Path | None,
+        Parameter(name="--softmax", help="HDF5 file with the softmax, when the model has none."),
+    ] = None
+    vocabulary_file: VocabularyFile = None
+    options_file: OptionsFile = None
+    tokenizer: Tokenizer = None
+    device: Device = "cpu"
+
+
+AS_IT_IS = Loading()
+"""All parts come with the model."""
+
+
+def load_predicting(model: str, loading: Loading, *, tokens: bool = False) -> Elmo:
+    """Load a model as the verbs' options ask."""
+    import elmokit
+
+    return elmokit.load(
+        model,
+        tokenizer="space" if tokens else loading.tokenizer,
+        options=loading.options_file,
+        vocabulary=loading.vocabulary_file,
+        softmax=True if loading.softmax_file is None else loading.softmax_file,
+        device=loading.device,
+    )
+
+
+def score(  # noqa: D417 - options that verbs share bring their own help
+    model: PredictingModel,
+    text: Annotated[str | None, Parameter(name="TEXT")] = None,
+    /,
+    *,
+    nbest: Path | None = None,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    weight: Annotated[float, Parameter(validator=validators.Number(gte=0, lte=1))] = 0.5,
+    tokens: Tokens = False,
+    field: Field = "text",
+    batch_tokens: Annotated[int, AtLeastOne] = 4096,
+    loading: Loading = AS_IT_IS,
+    as_json: Json = False,
+) -> None:
+    """Score sentences with both directions of the language model, or rescore n-best lists.
+
+    A sentence's score is the mean of both directions' log-probabilities under the full softmax,
+    including EOS. With --json each sentence is one line with the log-probability of every word.
+
+    Args:
+        text: A file in any format that encode reads, one sentence per line; - or nothing for
+            standard input; or a sentence: an argument that is not a file and does not look like
+            one (no spaces, but a / or an extension such as .txt).
+        nbest: JSON lines {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...]}. Each
+            hypothesis gets an lm_score, and each list is sorted by
+            (1 - weight) * score + weight * lm_score, highest first.
+        output: File for the rescored lists; by default standard output.
+        weight: Weight of the language model, from 0 to 1.
+        batch_tokens: Maximum number of tokens per batch.
+    """
+    from elmokit.files import atomic_file
+    from elmokit.lm.rescoring import read_nbest, rescore
+    from elmokit.text.readers import read_texts
+
+    if nbest is not None:
+        if text is not None:
+            raise UsageError("Give TEXT or --nbest FILE, one of the two.")
+        if output is not None and output.exists() and nbest.exists() and output.samefile(nbest):
+            raise ConfigError(f"{output}: input and output are the same file")
+        records = read_nbest(nbest)
+        elmo = load_predicting(model, loading, tokens=tokens)
+        ranked = rescore(elmo, records, weight, batch_tokens=batch_tokens)
+        if output is None:
+            _write(ranked, sys.stdout)
+            return
+        with (
+            atomic_file(output) as path,
+            open(path, "w", encoding="utf-8", errors="backslashreplace") as file,
+        ):
+            _write(ranked, file)
+        return
+    if output is not None:
+        raise UsageError("--output goes with --nbest; scores go to standard output.")
+    texts: Iterable[str | list[str]]
+    if text is not None and _is_sentence(text):
+        texts = [text]
+    else:
+        texts = read_texts(text or "-", field=field)
+    elmo = load_predicting(model, loading, tokens=tokens)
+    _print_scores(elmo, texts, batch_tokens, as_json)
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether TEXT is a sentence. The name of a missing file must not be taken for one."""
+    if text in ("", "-") or os.path.exists(text):
+        return False
+    looks_like_file = "/" in text or os.sep in text or text.lower().endswith(FILE_ENDINGS)
+    return " " in text.strip() or not looks_like_file
+
+
+def _print_scores(
+    elmo: Elmo, texts: Iterable[str | list[str]], batch_tokens: int, as_json: bool
+) -> None:
+    from elmokit.lm.scoring import score_stream
+
+    scores = score_stream(elmo, texts, batch_tokens=batch_tokens)
+    if not as_json:
+        print("   logprob  perplexity  sentence")
+    for result in scores:
+        if as_json:
+            print(json.dumps(result.to_dict(), ensure_ascii=False))
+        else:
+            print(f"{result.logprob:10.3f}  {result.perplexity:10.4g}  {' '.join(result.tokens)}")
+
+
+def _write(records: Iterable[dict[str, Any]], file: TextIO) -> None:
+    for record in records:
+        print(json.dumps(record, ensure_ascii=False), file=file)
+
+
+def perplexity(  # noqa: D417 - options that verbs share bring their own help
+    model: PredictingModel,
+    text: Annotated[str, Parameter(name="TEXT")],
+    /,
+    *,
+    state: Literal["fresh", "carry"] = "fresh",
+    carry_rows: Annotated[int, AtLeastOne] = 256,
+    tokens: Tokens = False,
+    field: Field = "text",
+    batch_tokens: Annotated[int, AtLeastOne] = 4096,
+    loading: Loading = AS_IT_IS,
+    as_json: Json = False,
+) -> None:
+    """Measure perplexity under the full softmax: forward, backward, and their geometric mean.
+
+    Args:
+        text: A file in any format that encode reads, one sentence per line, or - for standard
+            input. Blank lines are skipped.
+        state: Initial LSTM state of a sentence. fresh: zero, so the result is independent of
+            order and batch. carry: the final state of the previous sentence in the same row, as in
+            bilm-tf's evaluation, for numbers comparable with published ones.
+        carry_rows: Parallel rows of --state carry.
+        batch_tokens: Maximum number of tokens per batch.
+    """
+    from tqdm.auto import tqdm
+
+    from elmokit.lm.perplexity import perplexity as measure
+    from elmokit.text.readers import read_texts
+
+    texts = read_texts(text, field=field)
+    elmo = load_predicting(model, loading, tokens=tokens)
+    # disable=None: no bar when standard error is no terminal.
+    shown = tqdm(texts, unit=" sentences", disable=None)
+    result = measure(elmo, shown, state=state, rows=carry_rows, batch_tokens=batch_tokens)
+    if as_json:
+        report = {"model": elmo.source, "text": text, **result.to_dict()}
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        print(result)
+
+
+def substitutes(  # noqa: D417 - options that verbs share bring their own help
+    model: PredictingModel,
+    sentence: str,
+    /,
+    *,
+    word: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    position: int | None = None,
+    k: Annotated[int, AtLeastOne, Parameter(name=["-k", "--count"])] = 10,
+    tokens: Tokens = False,
+    loading: Loading = AS_IT_IS,
+    as_json: Json = False,
+) -> None:
+    """Show the words that both directions of the language model predict at a position.
+
+    Args:
+        sentence: The sentence.
+        word: A token of the sentence, exact match; the first of several.
+        position: Its position instead, counted from 0.
+        k: How many words to show.
+    """
+    from elmokit.lm.substitutes import substitutes as find
+
+    if (word is None) == (position is None):
+        raise UsageError("Give --word or --position, one of the two.")
+    elmo = load_predicting(model, loading, tokens=tokens)
+    words = elmo.tokenize(sentence)
+    if position is None:
+        position = find_token(words, str(word), " (--position takes another)")
+    best = find(elmo, words, position, k)
+    if as_json:
+        report = {
+            "model": elmo.source,
+            "tokens": words,
+            "position": position,
+            "substitutes": [asdict(substitute) for substitute in best],
+        }
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    print(" share   forward  backward  word")
+    for substitute in best:
+        backward = "" if substitute.backward is None else f"{substitute.backward:.3f}"
+        print(
+            f"{math.exp(substitute.logprob):6.1%}  {substitute.forward:8.3f}  {backward:>8}  "
+            f"{substitute.word}"
+        )
+
+
+def generate(  # noqa: D417 - options that verbs share bring their own help
+    model: PredictingModel,
+    prompt: str = "",
+    /,
+    *,
+    tokens: Annotated[int, AtLeastOne] = 20,
+    temperature: Annotated[float, Parameter(validator=validators.Number(gte=0))] = 1.0,
+    top_k: Annotated[int | None, AtLeastOne] = None,
+    top_p: Annotated[float | None, Parameter(validator=validators.Number(gt=0, lte=1))] = None,
+    seed: int | None = None,
+    loading: Loading = AS_IT_IS,
+) -> None:
+    """Continue a sentence with the forward direction, up to its end.
+
+    Args:
+        prompt: Beginning of the sentence; without it a new one is started.
+        tokens: Maximum number of words to generate.
+        temperature: Sampling temperature; 0 is greedy decoding.
+        top_k: Sample from the k most probable words only.
+        top_p: Nucleus sampling: the smallest set of words with this cumulative probability.
+        seed: The same seed gives the same text.
+    """
+    from elmokit.lm.generation import generate as write
+
+    elmo = load_predicting(model, loading)
+    beginning = elmo.tokenize(prompt)
+    written = write(
+        elmo,
+        beginning,
+        tokens=tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    print(" ".join([*beginning, *written]))
