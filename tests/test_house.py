@@ -246,27 +246,21 @@ def origin(path: Path, name: str) -> str | None:
     """The module of elmokit from which a module has a name; None if it defines the name."""
     found = None
     for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            if any((alias.asname or alias.name) == name for alias in node.names):
-                found = node.module
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                if not isinstance(target, ast.Name) or not isinstance(node.value, ast.Dict):
-                    continue
-                if target.id == "_HOMES":
-                    homes = ast.literal_eval(node.value)
-                    found = homes.get(name, found)
+        if isinstance(node, ast.ImportFrom) and name in {a.asname or a.name for a in node.names}:
+            found = node.module
     return found if found is not None and found.partition(".")[0] == "elmokit" else None
 
 
 def exported(path: Path) -> set[str]:
-    """What `__all__` and `_HOMES` of a module name."""
+    """What `__all__` of a module names, or what a room imports for type checkers alone."""
     found: set[str] = set()
     for node in parsed(path).body:
+        if isinstance(node, ast.If) and "lazy_names" in ast.unparse(node):
+            imports = [inner for inner in node.body if isinstance(inner, ast.ImportFrom)]
+            found |= {alias.asname or alias.name for inner in imports for alias in inner.names}
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(target, ast.Name) and target.id in ("__all__", "_HOMES"):
+            if isinstance(target, ast.Name) and target.id == "__all__":
                 found |= set(ast.literal_eval(node.value))
     return found
 
@@ -528,8 +522,7 @@ def test_public_names_of_a_room_are_what_they_say(room):
     """In whatever order: a module that is imported first does not hide a function of its name."""
     package = importlib.import_module(f"elmokit.{room}")
     for name in package.__all__:
-        if name in package._HOMES:
-            importlib.import_module(package._HOMES[name])
+        importlib.import_module(package._homes[name])
         value = getattr(package, name)
         assert name in dir(package)
         assert getattr(value, "__module__", f"elmokit.{room}.").startswith(f"elmokit.{room}")

@@ -12,25 +12,6 @@ from elmokit.lazy import lazy_names
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "load": "elmokit.encode.loading",
-    "Elmo": "elmokit.encode.elmo",
-    "ElmoEmbedding": "elmokit.encode.embedding",
-    "similarity": "elmokit.encode.similarity",
-    "ScalarMix": "elmokit.model.scalar_mix",
-    "WordVectors": "elmokit.word_vectors.table",
-    "OnnxElmo": "elmokit.integrations.onnx",
-    "pretrain": "elmokit.training.pretrain",
-    "adapt": "elmokit.training.adapt",
-    "AdaptConfig": "elmokit.training.adapt",
-    "PretrainConfig": "elmokit.training.settings",
-    "ModelConfig": "elmokit.config",
-    "ElmokitError": "elmokit.errors",
-    "ConfigError": "elmokit.errors",
-    "CheckpointError": "elmokit.errors",
-    "DataError": "elmokit.errors",
-}
-
 _ROOMS = (
     "checkpoints",
     "corpus",
@@ -49,7 +30,7 @@ _ROOMS = (
 )
 
 if TYPE_CHECKING:
-    from elmokit import (  # noqa: F401
+    from elmokit import (
         checkpoints,
         corpus,
         encode,
@@ -78,24 +59,21 @@ if TYPE_CHECKING:
     from elmokit.training.settings import PretrainConfig
     from elmokit.word_vectors.table import WordVectors
 else:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES, _ROOMS)
-
-__all__ = [
-    "AdaptConfig",
-    "CheckpointError",
-    "ConfigError",
-    "DataError",
-    "Elmo",
-    "ElmoEmbedding",
-    "ElmokitError",
-    "ModelConfig",
-    "OnnxElmo",
-    "PretrainConfig",
-    "ScalarMix",
-    "WordVectors",
-    "__version__",
-    "adapt",
-    "load",
-    "pretrain",
-    "similarity",
-]
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "encode.loading": "load",
+            "encode.elmo": "Elmo",
+            "encode.embedding": "ElmoEmbedding",
+            "encode.similarity": "similarity",
+            "model.scalar_mix": "ScalarMix",
+            "word_vectors.table": "WordVectors",
+            "integrations.onnx": "OnnxElmo",
+            "training.pretrain": "pretrain",
+            "training.adapt": "AdaptConfig adapt",
+            "training.settings": "PretrainConfig",
+            "config": "ModelConfig",
+            "errors": "CheckpointError ConfigError DataError ElmokitError",
+        },
+        _ROOMS,
+    )

@@ -2,14 +2,12 @@
 
 The packages' ``__init__`` modules use it, so that importing one of them loads no torch:
 
-    _HOMES = {"perplexity": "elmokit.lm.perplexity"}
-
     if TYPE_CHECKING:
-        from elmokit.lm.perplexity import perplexity
+        from elmokit.lm.perplexity import Perplexity, perplexity
     else:
-        __getattr__, __dir__ = lazy_names(__name__, _HOMES)
-
-    __all__ = ["perplexity"]
+        __getattr__, __dir__, __all__ = lazy_names(
+            __name__, {"perplexity": "Perplexity perplexity"}
+        )
 """
 
 from __future__ import annotations
@@ -27,25 +25,26 @@ class _Package(ModuleType):
     ``elmokit.lm.perplexity`` is a function, in whatever order it and its module are imported.
     """
 
-    _public: frozenset[str]
+    _homes: Mapping[str, str]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not (isinstance(value, ModuleType) and name in self._public):
+        if not (isinstance(value, ModuleType) and name in self._homes):
             super().__setattr__(name, value)
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str], modules: Collection[str] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make the ``__getattr__`` and ``__dir__`` of a package.
+    package: str, names: Mapping[str, str], modules: Collection[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Make the ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
 
     Args:
         package: Its ``__name__``.
-        homes: For each public name the module that defines it.
+        names: For each module of the package, the public names that it defines, with spaces.
         modules: Subpackages that are public themselves.
     """
     module = sys.modules[package]
-    module._public = frozenset(homes)  # type: ignore[attr-defined]
+    homes = {name: f"{package}.{home}" for home, some in names.items() for name in some.split()}
+    module._homes = homes  # type: ignore[attr-defined]
     module.__class__ = _Package
 
     def get(name: str) -> Any:
@@ -57,7 +56,4 @@ def lazy_names(
         setattr(module, name, value)
         return value
 
-    def names() -> list[str]:
-        return sorted({*vars(module), *homes, *modules})
-
-    return get, names
+    return get, lambda: sorted({*vars(module), *homes, *modules}), sorted(homes)

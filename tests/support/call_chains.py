@@ -46,7 +46,7 @@ def public_codes() -> dict[CodeType, str]:
     found: dict[CodeType, str] = {}
     for room in ROOMS:
         module = importlib.import_module(f"elmokit.{room}")
-        exported = {*getattr(module, "__all__", ()), *getattr(module, "_HOMES", ())}
+        exported = set(getattr(module, "__all__", ()))
         if not exported:
             exported = {name for name in vars(module) if not name.startswith("_")}
         for name in exported:

@@ -15,28 +15,18 @@ from typing import TYPE_CHECKING
 
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "Checkpoint": "elmokit.checkpoints.checkpoint",
-    "Extras": "elmokit.checkpoints.sources",
-    "export_model": "elmokit.checkpoints.export",
-    "embedded_models": "elmokit.checkpoints.sources",
-    "fingerprint": "elmokit.checkpoints.fingerprint",
-    "read_source": "elmokit.checkpoints.sources",
-}
-
 if TYPE_CHECKING:
     from elmokit.checkpoints.checkpoint import Checkpoint
     from elmokit.checkpoints.export import export_model
     from elmokit.checkpoints.fingerprint import fingerprint
     from elmokit.checkpoints.sources import Extras, embedded_models, read_source
 else:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
-
-__all__ = [
-    "Checkpoint",
-    "Extras",
-    "embedded_models",
-    "export_model",
-    "fingerprint",
-    "read_source",
-]
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "checkpoint": "Checkpoint",
+            "sources": "Extras embedded_models read_source",
+            "export": "export_model",
+            "fingerprint": "fingerprint",
+        },
+    )

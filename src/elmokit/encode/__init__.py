@@ -12,21 +12,6 @@ from typing import TYPE_CHECKING
 
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "load": "elmokit.encode.loading",
-    "Elmo": "elmokit.encode.elmo",
-    "Embedded": "elmokit.encode.embedding",
-    "ElmoEmbedding": "elmokit.encode.embedding",
-    "VectorWriter": "elmokit.encode.writers",
-    "open_writer": "elmokit.encode.writers",
-    "write_vectors": "elmokit.encode.writers",
-    "LayerSimilarities": "elmokit.encode.similarity",
-    "Use": "elmokit.encode.similarity",
-    "compare": "elmokit.encode.similarity",
-    "nearest_uses": "elmokit.encode.similarity",
-    "similarity": "elmokit.encode.similarity",
-}
-
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
     from elmokit.encode.embedding import ElmoEmbedding, Embedded
@@ -34,19 +19,13 @@ if TYPE_CHECKING:
     from elmokit.encode.similarity import LayerSimilarities, Use, compare, nearest_uses, similarity
     from elmokit.encode.writers import VectorWriter, open_writer, write_vectors
 else:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
-
-__all__ = [
-    "Elmo",
-    "ElmoEmbedding",
-    "Embedded",
-    "LayerSimilarities",
-    "Use",
-    "VectorWriter",
-    "compare",
-    "load",
-    "nearest_uses",
-    "open_writer",
-    "similarity",
-    "write_vectors",
-]
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "loading": "load",
+            "elmo": "Elmo",
+            "embedding": "ElmoEmbedding Embedded",
+            "writers": "VectorWriter open_writer write_vectors",
+            "similarity": "LayerSimilarities Use compare nearest_uses similarity",
+        },
+    )

@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING
 
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "ElmoClassifier": "elmokit.integrations.sklearn",
-    "ElmoTagger": "elmokit.integrations.sklearn",
-    "ElmoVectorizer": "elmokit.integrations.sklearn",
-    "OnnxElmo": "elmokit.integrations.onnx",
-    "attach_hooks": "elmokit.integrations.spacy",
-}
-
 if TYPE_CHECKING:
     from elmokit.integrations.onnx import OnnxElmo
     from elmokit.integrations.sklearn import ElmoClassifier, ElmoTagger, ElmoVectorizer
     from elmokit.integrations.spacy import attach_hooks
 
-__all__ = ["ElmoClassifier", "ElmoTagger", "ElmoVectorizer", "OnnxElmo", "attach_hooks"]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "sklearn": "ElmoClassifier ElmoTagger ElmoVectorizer",
+        "onnx": "OnnxElmo",
+        "spacy": "attach_hooks",
+    },
+)

@@ -11,20 +11,6 @@ from typing import TYPE_CHECKING
 
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "Perplexity": "elmokit.lm.perplexity",
-    "perplexity": "elmokit.lm.perplexity",
-    "Score": "elmokit.lm.scoring",
-    "score": "elmokit.lm.scoring",
-    "score_stream": "elmokit.lm.scoring",
-    "Substitute": "elmokit.lm.substitutes",
-    "substitutes": "elmokit.lm.substitutes",
-    "guesses": "elmokit.lm.substitutes",
-    "generate": "elmokit.lm.generation",
-    "read_nbest": "elmokit.lm.rescoring",
-    "rescore": "elmokit.lm.rescoring",
-}
-
 if TYPE_CHECKING:
     from elmokit.lm.generation import generate
     from elmokit.lm.perplexity import Perplexity, perplexity
@@ -32,18 +18,13 @@ if TYPE_CHECKING:
     from elmokit.lm.scoring import Score, score, score_stream
     from elmokit.lm.substitutes import Substitute, guesses, substitutes
 else:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
-
-__all__ = [
-    "Perplexity",
-    "Score",
-    "Substitute",
-    "generate",
-    "guesses",
-    "perplexity",
-    "read_nbest",
-    "rescore",
-    "score",
-    "score_stream",
-    "substitutes",
-]
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "perplexity": "Perplexity perplexity",
+            "scoring": "Score score score_stream",
+            "substitutes": "Substitute guesses substitutes",
+            "generation": "generate",
+            "rescoring": "read_nbest rescore",
+        },
+    )

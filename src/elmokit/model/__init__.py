@@ -1,4 +1,4 @@
-"""Stage 2: ids → hidden states → layers.
+"""Ids → hidden states → layers.
 
 bilm is the whole model, with the forward pass that encoding, fine-tuning, the language model and
 pretraining share; char_cnn makes token vectors of words; packing orders a batch for the LSTM; lstm
@@ -38,18 +38,14 @@ from typing import TYPE_CHECKING
 
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "BiLM": "elmokit.model.bilm",
-    "ScalarMix": "elmokit.model.scalar_mix",
-}
-
 if TYPE_CHECKING:
     from elmokit.model.bilm import BiLM
     from elmokit.model.scalar_mix import ScalarMix
 else:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
-
-__all__ = [
-    "BiLM",
-    "ScalarMix",
-]
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "bilm": "BiLM",
+            "scalar_mix": "ScalarMix",
+        },
+    )

@@ -21,18 +21,6 @@ from typing import TYPE_CHECKING
 
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "SenseInventory": "elmokit.probes.inventory",
-    "change": "elmokit.probes.change",
-    "layers": "elmokit.probes.layers",
-    "polysemy": "elmokit.probes.polysemy",
-    "pos": "elmokit.probes.pos",
-    "random_weights": "elmokit.probes.data",
-    "robustness": "elmokit.probes.robustness",
-    "similarity": "elmokit.probes.similarity",
-    "wsd": "elmokit.probes.wsd",
-}
-
 if TYPE_CHECKING:
     from elmokit.probes.change import change
     from elmokit.probes.data import random_weights
@@ -44,16 +32,17 @@ if TYPE_CHECKING:
     from elmokit.probes.similarity import similarity
     from elmokit.probes.wsd import wsd
 else:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
-
-__all__ = [
-    "SenseInventory",
-    "change",
-    "layers",
-    "polysemy",
-    "pos",
-    "random_weights",
-    "robustness",
-    "similarity",
-    "wsd",
-]
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "inventory": "SenseInventory",
+            "change": "change",
+            "layers": "layers",
+            "polysemy": "polysemy",
+            "pos": "pos",
+            "data": "random_weights",
+            "robustness": "robustness",
+            "similarity": "similarity",
+            "wsd": "wsd",
+        },
+    )

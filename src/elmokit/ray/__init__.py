@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "encode_files": "elmokit.ray.encode",
-    "pretrain_with_ray": "elmokit.ray.train",
-    "deployed": "elmokit.ray.serve",
-}
-
 if TYPE_CHECKING:
     from elmokit.ray.encode import encode_files
     from elmokit.ray.serve import deployed
     from elmokit.ray.train import pretrain_with_ray
 else:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
-
-__all__ = ["deployed", "encode_files", "pretrain_with_ray"]
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "encode": "encode_files",
+            "train": "pretrain_with_ray",
+            "serve": "deployed",
+        },
+    )

@@ -15,21 +15,18 @@ from typing import TYPE_CHECKING
 
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "Access": "elmokit.server.settings",
-    "Client": "elmokit.server.client",
-    "Limits": "elmokit.server.settings",
-    "ModelRegistry": "elmokit.server.registry",
-    "ServiceError": "elmokit.server.client",
-    "create_app": "elmokit.server.app",
-}
-
 if TYPE_CHECKING:
     from elmokit.server.app import create_app
     from elmokit.server.client import Client, ServiceError
     from elmokit.server.registry import ModelRegistry
     from elmokit.server.settings import Access, Limits
 
-__all__ = ["Access", "Client", "Limits", "ModelRegistry", "ServiceError", "create_app"]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "settings": "Access Limits",
+        "client": "Client ServiceError",
+        "registry": "ModelRegistry",
+        "app": "create_app",
+    },
+)

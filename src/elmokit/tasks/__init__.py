@@ -1,4 +1,4 @@
-"""Stage 6: vectors → answers.
+"""Vectors → answers.
 
 The data's way: records reads lines, JSON and tables; files turns files into examples and back, by
 the fields that a task declares; examples has what examples are made of. inputs turns tokens into
@@ -22,27 +22,6 @@ from typing import TYPE_CHECKING, Any
 from elmokit.errors import ConfigError
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "fit": "elmokit.tasks.fit",
-    "task_settings": "elmokit.tasks.fit",
-    "compare": "elmokit.tasks.compare",
-    "Predictor": "elmokit.tasks.predictor",
-    "read_examples": "elmokit.tasks.files",
-    "write_examples": "elmokit.tasks.files",
-    "score_examples": "elmokit.tasks.scores",
-    "Answer": "elmokit.tasks.qa.files",
-    "CorefExample": "elmokit.tasks.coref.files",
-    "FrameExample": "elmokit.tasks.dialogue.task",
-    "Mention": "elmokit.tasks.coref.files",
-    "PairExample": "elmokit.tasks.pair.task",
-    "QuestionExample": "elmokit.tasks.qa.files",
-    "RelationExample": "elmokit.tasks.relation.files",
-    "SequencePair": "elmokit.tasks.seq2seq.files",
-    "Span": "elmokit.tasks.examples",
-    "TaggedExample": "elmokit.tasks.tag.files",
-    "TextExample": "elmokit.tasks.classify.task",
-}
-
 if TYPE_CHECKING:
     from elmokit.tasks.classify.task import TextExample
     from elmokit.tasks.compare import compare
@@ -60,32 +39,26 @@ if TYPE_CHECKING:
     from elmokit.tasks.tag.files import TaggedExample
     from elmokit.tasks.task import Task
 else:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "fit": "fit task_settings",
+            "compare": "compare",
+            "predictor": "Predictor",
+            "files": "read_examples write_examples",
+            "scores": "score_examples",
+            "qa.files": "Answer QuestionExample",
+            "coref.files": "CorefExample Mention",
+            "dialogue.task": "FrameExample",
+            "pair.task": "PairExample",
+            "relation.files": "RelationExample",
+            "seq2seq.files": "SequencePair",
+            "examples": "Span",
+            "tag.files": "TaggedExample",
+            "classify.task": "TextExample",
+        },
+    )
 
-__all__ = [
-    "Answer",
-    "CorefExample",
-    "FrameExample",
-    "Mention",
-    "PairExample",
-    "Predictor",
-    "QuestionExample",
-    "RelationExample",
-    "SequencePair",
-    "Span",
-    "TaggedExample",
-    "TextExample",
-    "compare",
-    "fit",
-    "get_task",
-    "load",
-    "read_examples",
-    "register",
-    "score_examples",
-    "task_names",
-    "task_settings",
-    "write_examples",
-]
 _VARIABLE = "ELMOKIT_TASKS"
 _TASK_FILE = "task.py"
 

@@ -14,19 +14,6 @@ from typing import TYPE_CHECKING
 
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "PRESETS": "elmokit.training.settings",
-    "settings_for": "elmokit.training.settings",
-    "PretrainConfig": "elmokit.training.settings",
-    "DataConfig": "elmokit.training.settings",
-    "LossConfig": "elmokit.training.settings",
-    "OptimizerConfig": "elmokit.training.settings",
-    "RunConfig": "elmokit.training.settings",
-    "AdaptConfig": "elmokit.training.adapt",
-    "Adapted": "elmokit.training.adapt",
-    "read_log": "elmokit.training.display",
-}
-
 if TYPE_CHECKING:
     from elmokit.training.adapt import AdaptConfig, Adapted
     from elmokit.training.display import read_log
@@ -40,17 +27,12 @@ if TYPE_CHECKING:
         settings_for,
     )
 else:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
-
-__all__ = [
-    "PRESETS",
-    "AdaptConfig",
-    "Adapted",
-    "DataConfig",
-    "LossConfig",
-    "OptimizerConfig",
-    "PretrainConfig",
-    "RunConfig",
-    "read_log",
-    "settings_for",
-]
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "settings": "DataConfig LossConfig OptimizerConfig PRESETS PretrainConfig RunConfig "
+            "settings_for",
+            "adapt": "AdaptConfig Adapted",
+            "display": "read_log",
+        },
+    )

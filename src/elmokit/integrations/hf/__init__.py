@@ -54,6 +54,4 @@ AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification)
 AutoModelForSequenceClassification.register(ElmoConfig, ElmoForSequenceClassification)
 AutoTokenizer.register(ElmoConfig, ElmoTokenizer)
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {"ElmoTokenEmbeddings": "elmokit.integrations.hf.token_embeddings"}
-)
+__getattr__, __dir__, _ = lazy_names(__name__, {"token_embeddings": "ElmoTokenEmbeddings"})

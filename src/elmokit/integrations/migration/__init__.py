@@ -12,20 +12,14 @@ from typing import TYPE_CHECKING
 
 from elmokit.lazy import lazy_names
 
-_HOMES = {
-    "Elmo": "elmokit.integrations.migration.allennlp",
-    "ElmoEmbedder": "elmokit.integrations.migration.allennlp",
-    "ElmoModel": "elmokit.integrations.migration.embedders",
-    "Embedder": "elmokit.integrations.migration.embedders",
-    "Module": "elmokit.integrations.migration.embedders",
-    "batch_to_ids": "elmokit.integrations.migration.allennlp",
-    "load": "elmokit.integrations.migration.embedders",
-}
-
 if TYPE_CHECKING:
     from elmokit.integrations.migration.allennlp import Elmo, ElmoEmbedder, batch_to_ids
     from elmokit.integrations.migration.embedders import ElmoModel, Embedder, Module, load
 
-__all__ = ["Elmo", "ElmoEmbedder", "ElmoModel", "Embedder", "Module", "batch_to_ids", "load"]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "allennlp": "Elmo ElmoEmbedder batch_to_ids",
+        "embedders": "ElmoModel Embedder Module load",
+    },
+)
