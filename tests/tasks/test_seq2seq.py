@@ -16,7 +16,7 @@ import elmokit
 from elmokit.cli import main
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks import SequencePair, read_examples
-from elmokit.tasks.seq2seq.joining import Joiner, learn_joins
+from elmokit.tasks.seq2seq.files import Joiner, learn_joins
 from elmokit.tasks.seq2seq.network import END, UNKNOWN, BeamSearch, Step
 from elmokit.text.tokens import get_tokenizer
 

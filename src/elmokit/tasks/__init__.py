@@ -88,8 +88,9 @@ def register(folder: str | os.PathLike[str]) -> None:
         importlib.invalidate_caches()
 
 
-for _folder in filter(None, os.environ.get(_VARIABLE, "").split(os.pathsep)):
-    register(_folder)
+# A wrong folder is no reason to fail here, since every command imports this.
+_folders = os.environ.get(_VARIABLE, "").split(os.pathsep)
+__path__ += [os.path.abspath(folder) for folder in _folders if os.path.isdir(folder)]
 
 
 def _files() -> dict[str, Path]:
@@ -111,7 +112,7 @@ def describe_tasks() -> str:
     """What the tasks do, in a line each: what their files say first; nothing is imported."""
     lines = []
     for path in _files().values():
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8", errors="replace") as file:
             lines.append(file.readline().strip().strip('"').replace("`", ""))
     return "\n".join(lines)
 
@@ -127,8 +128,8 @@ def get_task(name: str) -> Task[Any]:
         near = get_close_matches(name, names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
-            f"no task {name!r}.{hint} Tasks: {', '.join(names)}. {_VARIABLE} names folders of "
-            "further ones."
+            f"no task {name!r}.{hint} Tasks: {', '.join(names)}. Folders of further ones are named "
+            f"in {_VARIABLE} ({os.environ.get(_VARIABLE) or 'not set'})."
         )
     task: Task[Any] = importlib.import_module(f"{__name__}.{name}.task").TASK
     return task

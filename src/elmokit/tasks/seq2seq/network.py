@@ -23,8 +23,7 @@ from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.mixed import WrittenText
 from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.modules import TextEncoder, mean_pooling
-from elmokit.tasks.seq2seq.files import SequencePair
-from elmokit.tasks.seq2seq.joining import Joiner
+from elmokit.tasks.seq2seq.files import Joiner, SequencePair
 from elmokit.tasks.task import Batch, Head
 
 State = TypeVar("State")

@@ -13,8 +13,7 @@ from elmokit.tasks.examples import Tokenize, Tokens, value_of, words_of
 from elmokit.tasks.inputs.token_inputs import Widths, frequent_words
 from elmokit.tasks.modules import known
 from elmokit.tasks.scores import TaskScore, mostly_chinese, same_length, share, units
-from elmokit.tasks.seq2seq.files import FORMATS, RECORDS, SequencePair
-from elmokit.tasks.seq2seq.joining import learn_joins
+from elmokit.tasks.seq2seq.files import FORMATS, RECORDS, SequencePair, learn_joins
 from elmokit.tasks.seq2seq.network import Seq2seqConfig, Seq2seqHead
 from elmokit.tasks.task import Task
 
