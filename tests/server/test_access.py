@@ -200,7 +200,7 @@ def test_internal_errors_are_500_without_details(registry, caplog, monkeypatch):
     caplog.set_level(logging.INFO, NAME)
     with client_of(registry) as client:
         monkeypatch.setattr(
-            "elmokit.server.routes.inference.inspect_word",
+            "elmokit.server.routes.inspect_word",
             lambda *_: (_ for _ in ()).throw(KeyError("inner")),
         )
         body = {"sentence": "a", "position": 0}

@@ -101,7 +101,7 @@ def read_all(connection: socket.socket) -> int:
 @pytest.mark.parametrize("ending", ["keep-alive", "close"])
 def test_unread_answers_are_dropped(serve, monkeypatch, ending):
     answer = {"tokens": ["x" * 1000] * 20_000}  # more than the system takes for a client
-    monkeypatch.setattr("elmokit.server.routes.inference.inspect_word", lambda *_: answer)
+    monkeypatch.setattr("elmokit.server.routes.inspect_word", lambda *_: answer)
     body = json.dumps({"sentence": "a", "position": 0}).encode()
     request = head(len(body), "/v1/inspect").removesuffix(b"\r\n")
     request += f"Connection: {ending}\r\n\r\n".encode() + body
@@ -118,7 +118,7 @@ def test_unread_answers_are_dropped(serve, monkeypatch, ending):
 
 def test_slowly_read_answers_are_complete(serve, monkeypatch):
     answer = {"tokens": ["x" * 1000] * 20_000}
-    monkeypatch.setattr("elmokit.server.routes.inference.inspect_word", lambda *_: answer)
+    monkeypatch.setattr("elmokit.server.routes.inspect_word", lambda *_: answer)
     body = json.dumps({"sentence": "a", "position": 0}).encode()
     request = head(len(body), "/v1/inspect").removesuffix(b"\r\n") + b"Connection: close\r\n\r\n"
     with serve(limits=Limits(seconds=1)) as live, connect(live) as slow:
@@ -214,7 +214,7 @@ def test_the_service_answers_others_while_the_model_works(serve, monkeypatch):
         assert done.wait(60)
         return {"tokens": ["a"]}
 
-    monkeypatch.setattr("elmokit.server.routes.inference.inspect_word", work)
+    monkeypatch.setattr("elmokit.server.routes.inspect_word", work)
     with serve() as live, ThreadPoolExecutor(1) as pool, Client(live.address) as busy:
         slow = pool.submit(busy.inspect, "a", position=0)
         assert working.wait(60)

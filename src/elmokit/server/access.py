@@ -20,13 +20,7 @@ PROTECTED = ("/v1/", "/metrics")
 
 
 class RefusedError(Exception):
-    """A request that is answered instead of its route.
-
-    Args:
-        status: The HTTP status.
-        detail: Why, in one line.
-        headers: Further headers of the answer.
-    """
+    """A request that is answered instead of its route."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -34,13 +28,7 @@ class RefusedError(Exception):
 
 
 class AccessMiddleware:
-    """Checks host, origin, token and body size before a route is reached.
-
-    Args:
-        app: The application inside.
-        access: Who may call the service.
-        limits: How large a body may be, and how long it may take.
-    """
+    """Checks host, origin, token and body size before a route is reached."""
 
     def __init__(self, app: ASGIApp, access: Access, limits: Limits) -> None:
         self._app = app
@@ -54,12 +42,10 @@ class AccessMiddleware:
         """Refuse a request, or pass it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
-        refusal = self.refusal(scope["path"], Headers(scope=scope))
-        if refusal is not None:
+        elif refusal := self.refusal(scope["path"], Headers(scope=scope)):
             await refusal.response(scope, receive, send)
-            return
-        await self._app(scope, _limited(receive, self._limits), send)
+        else:
+            await self._app(scope, _limited(receive, self._limits), send)
 
     def refusal(self, path: str, headers: Headers) -> RefusedError | None:
         """Why a request is refused; None if it is not."""
@@ -69,14 +55,12 @@ class AccessMiddleware:
             # address, but it cannot make the browser send another Host.
             return RefusedError(421, f"this service does not answer to the host {host!r:.80}")
         origin = headers.get("origin")
-        if origin is not None and not self._knows_origin(origin, host):
+        own = (f"http://{host}", f"https://{host}")
+        if origin is not None and origin.lower() not in (*self._origins, *own):
             return RefusedError(403, f"pages of {origin!r:.80} may not call this service")
         if path.startswith(PROTECTED) and self._digests and not self._knows_token(headers):
-            return RefusedError(
-                401,
-                "send a token of this service: Authorization: Bearer TOKEN",
-                {"WWW-Authenticate": "Bearer"},
-            )
+            detail = "send a token of this service: Authorization: Bearer TOKEN"
+            return RefusedError(401, detail, {"WWW-Authenticate": "Bearer"})
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._limits.body_bytes:
             return _too_large(self._limits)
@@ -85,13 +69,12 @@ class AccessMiddleware:
     def _knows_host(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
+            if name == "localhost" or name in self._hosts:
+                return True
+            ipaddress.ip_address(name.partition("%")[0])
         except ValueError:
             return False
-        return name == "localhost" or name in self._hosts or _is_address(name)
-
-    def _knows_origin(self, origin: str, host: str) -> bool:
-        origin = origin.lower()
-        return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
+        return True
 
     def _knows_token(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -102,9 +85,8 @@ class AccessMiddleware:
 
 
 def _too_large(limits: Limits) -> RefusedError:
-    return RefusedError(
-        413, f"the body has more than {limits.body_bytes} bytes; send less at a time"
-    )
+    detail = f"the body has more than {limits.body_bytes} bytes; send less at a time"
+    return RefusedError(413, detail)
 
 
 def _limited(receive: Receive, limits: Limits) -> Receive:
@@ -134,11 +116,3 @@ def _limited(receive: Receive, limits: Limits) -> Receive:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.partition("%")[0])
-    except ValueError:
-        return False
-    return True

@@ -17,14 +17,13 @@ from starlette.staticfiles import StaticFiles
 
 from elmokit import __version__
 from elmokit.errors import ElmokitError
-from elmokit.server.access import AccessMiddleware, RefusedError
+from elmokit.server.access import PROTECTED, AccessMiddleware, RefusedError
 from elmokit.server.batching import Batcher, Closed, QueueFull
 from elmokit.server.formats import JSON, BodyError
 from elmokit.server.logs import CLIENT_LEFT, RequestLogMiddleware
 from elmokit.server.metrics import CONTENT_TYPE, Metrics
 from elmokit.server.registry import ModelRegistry, UnknownNameError
-from elmokit.server.routes import inference
-from elmokit.server.routes.common import (
+from elmokit.server.routes import (
     PROBLEMS,
     AcceptError,
     ClientLeft,
@@ -32,6 +31,7 @@ from elmokit.server.routes.common import (
     Service,
     TooSlow,
     reply,
+    router,
     service_of,
 )
 from elmokit.server.schemas import Health, ModelsAnswer, Problem
@@ -80,8 +80,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    for router in (inference.router, status_router):
-        app.include_router(router)
+    app.include_router(router)
+    app.include_router(status_router)
     if (page / "index.html").is_file():
         app.mount("/", StaticFiles(directory=page, html=True), name="page")
     app.add_exception_handler(ElmokitError, _bad_request)
@@ -134,13 +134,11 @@ async def readyz(request: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
+METRICS_ANSWER = {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}
+
+
 @status_router.get(
-    "/metrics",
-    response_class=Response,
-    responses={
-        200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}},
-        401: PROBLEMS[401],
-    },
+    "/metrics", response_class=Response, responses={200: METRICS_ANSWER, 401: PROBLEMS[401]}
 )
 async def metrics(request: Request) -> Response:
     """Counters and histograms for Prometheus."""
@@ -151,13 +149,9 @@ async def metrics(request: Request) -> Response:
 
 
 async def _bad_request(request: Request, error: Exception) -> Response:
-    codes: dict[type[Exception], int] = {
-        BodyError: 400,
-        UnknownNameError: 404,
-        AcceptError: 406,
-        ContentTypeError: 415,
-    }
-    return JSONResponse({"detail": str(error)}, codes.get(type(error), 422))
+    codes = {BodyError: 400, UnknownNameError: 404, AcceptError: 406, ContentTypeError: 415}
+    status = next((code for kind, code in codes.items() if isinstance(error, kind)), 422)
+    return JSONResponse({"detail": str(error)}, status)
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:
@@ -183,29 +177,23 @@ async def _unavailable(request: Request, error: Exception) -> Response:
 def _openapi(app: FastAPI, registry: ModelRegistry, needs_token: bool) -> dict[str, Any]:
     """The OpenAPI document, with the names of this service's models and predictors."""
     # A copy, because the services of one process share the routes' documentation.
-    document = deepcopy(
-        get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
-        )
-    )
-    for operations in document["paths"].values():
-        body = operations.get("post", {}).get("requestBody", {}).get("content", {}).get(JSON)
-        if body is not None and not needs_token:  # names are for those who have a token
-            _fill_in_names(body, registry)
+    about: dict[str, Any] = {"title": app.title, "version": app.version}
+    document = deepcopy(get_openapi(**about, description=app.description, routes=app.routes))
     if needs_token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in document["paths"].items():
-            if path.startswith(("/v1/", "/metrics")):
-                for operation in operations.values():
-                    operation["security"] = [{"token": []}]
+            for operation in operations.values() if path.startswith(PROTECTED) else ():
+                operation["security"] = [{"token": []}]
+        return document  # names are for those who have a token
+    for operations in document["paths"].values():
+        if "post" not in operations:
+            continue
+        body = operations["post"]["requestBody"]["content"][JSON]
+        fields = body["schema"]["properties"]
+        if "model" in fields:
+            fields["model"]["anyOf"][0]["enum"] = list(registry.models)
+        if "predictor" in fields and registry.predictors:
+            fields["predictor"]["enum"] = list(registry.predictors)
+            for example in body["examples"].values():
+                example["value"]["predictor"] = next(iter(registry.predictors))
     return document
-
-
-def _fill_in_names(body: dict[str, Any], registry: ModelRegistry) -> None:
-    fields = body["schema"]["properties"]
-    if "model" in fields:
-        fields["model"]["anyOf"][0]["enum"] = list(registry.models)
-    if "predictor" in fields and registry.predictors:
-        fields["predictor"]["enum"] = list(registry.predictors)
-        for example in body["examples"].values():
-            example["value"]["predictor"] = next(iter(registry.predictors))

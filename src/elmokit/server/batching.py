@@ -16,11 +16,12 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from elmokit.errors import ElmokitError
+from elmokit.server.metrics import Metrics
 from elmokit.server.settings import Limits
 
 LONGEST_RETRY = 60
@@ -65,11 +66,7 @@ Piece = tuple[QueuedRequest, int, int]
 
 
 class QueueFull(Exception):  # noqa: N818 - not an error: the client should retry
-    """Too much is waiting.
-
-    Attributes:
-        retry_after: Seconds after which the queue will probably have room.
-    """
+    """Too much is waiting; after `retry_after` seconds the queue will probably have room."""
 
     def __init__(self, retry_after: int) -> None:
         super().__init__("too much is waiting")
@@ -80,25 +77,10 @@ class Closed(Exception):  # noqa: N818
     """The service is stopping."""
 
 
-class BatchMetrics(Protocol):
-    """Receives the sizes of queue and batches."""
-
-    def queue(self, requests: int, tokens: int) -> None:
-        """Requests and tokens in the queue."""
-
-    def batch(self, requests: int, tokens: int, seconds: float) -> None:
-        """A batch has run."""
-
-
 class Batcher:
-    """The queue and its worker thread. Belongs to one event loop.
+    """The queue and its worker thread. Belongs to one event loop."""
 
-    Args:
-        limits: Sizes of queue and batches.
-        metrics: Receives the sizes of queue and batches.
-    """
-
-    def __init__(self, limits: Limits, metrics: BatchMetrics) -> None:
+    def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self._limits = limits
         self._metrics = metrics
         self._jobs: deque[QueuedRequest] = deque()
@@ -144,10 +126,7 @@ class Batcher:
     async def run(self, kind: Kind, items: Sequence[Any], costs: Sequence[int]) -> list[Any]:
         """Results of the items, in order. Cancelling the call takes them out of the queue.
 
-        Args:
-            kind: What to compute.
-            items: Its inputs.
-            costs: Tokens of each item.
+        The costs are the tokens of each item.
 
         Raises:
             QueueFull: Too much is waiting.
@@ -160,7 +139,8 @@ class Batcher:
         tokens = sum(costs)
         too_many = len(self._jobs) >= self._limits.queue_requests
         if too_many or (self._jobs and self._tokens + tokens > self._limits.queue_tokens):
-            raise QueueFull(self._retry_after())
+            seconds = self._tokens / self._rate if self._rate else 1.0
+            raise QueueFull(min(LONGEST_RETRY, max(1, math.ceil(seconds))))
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         job = QueuedRequest(kind, items, costs, future, time.monotonic())
         self._jobs.append(job)
@@ -170,10 +150,6 @@ class Batcher:
             return await future
         finally:
             self._remove(job)
-
-    def _retry_after(self) -> int:
-        seconds = self._tokens / self._rate if self._rate else 1.0
-        return min(LONGEST_RETRY, max(1, math.ceil(seconds)))
 
     def _count(self, tokens: int) -> None:
         self._tokens += tokens
@@ -194,8 +170,7 @@ class Batcher:
                 await self._arrival.wait()
                 continue
             await self._wait_for_others()
-            batch = self._cut()
-            if batch:
+            if batch := self._cut():
                 await self._run(batch)
 
     async def _wait_for_others(self) -> None:
@@ -256,7 +231,8 @@ class Batcher:
                 offset += end - start
         seconds = time.monotonic() - start_time
         rate = tokens / max(seconds, 1e-6)
-        self._rate = rate if self._rate is None else _moving_average(self._rate, rate)
+        before = rate if self._rate is None else self._rate
+        self._rate = RATE_DECAY * before + (1 - RATE_DECAY) * rate
         self._metrics.batch(len(batch), tokens, seconds)
 
     async def _in_thread(self, kind: Kind, items: list[Any]) -> list[Any]:
@@ -285,7 +261,3 @@ class Batcher:
         self._remove(job)
         if not job.answer.done():
             job.answer.set_exception(error)
-
-
-def _moving_average(old: float, new: float) -> float:
-    return RATE_DECAY * old + (1 - RATE_DECAY) * new

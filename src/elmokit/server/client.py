@@ -22,6 +22,8 @@ import numpy as np
 from elmokit.errors import ConfigError, ElmokitError
 
 Sentence = str | Sequence[str]
+Word = str | None
+Position = int | None
 LATER = (429, 503)
 """Answers after which a request is sent again, if they have Retry-After."""
 
@@ -110,11 +112,11 @@ class Client:
         self,
         sentence: Sentence,
         *,
-        word: str | None = None,
-        position: int | None = None,
+        word: Word = None,
+        position: Position = None,
         other: Sentence | None = None,
-        other_word: str | None = None,
-        other_position: int | None = None,
+        other_word: Word = None,
+        other_position: Position = None,
         among: Iterable[Sentence] | None = None,
         layers: str | int | Sequence[float] = "mean",
         k: int = 10,
@@ -139,29 +141,17 @@ class Client:
 
     def score(self, sentences: Iterable[Sentence]) -> list[dict[str, Any]]:
         """Log-probabilities of sentences, in order."""
-        answer = self._post("/v1/score", {"sentences": list(sentences)})
-        found: list[dict[str, Any]] = answer["sentences"]
-        return found
+        return list(self._post("/v1/score", {"sentences": list(sentences)})["sentences"])
 
     def substitutes(
-        self,
-        sentence: Sentence,
-        *,
-        word: str | None = None,
-        position: int | None = None,
-        k: int = 10,
+        self, sentence: Sentence, *, word: Word = None, position: Position = None, k: int = 10
     ) -> dict[str, Any]:
         """Words that fit a position, by both directions and by each."""
         body = {"sentence": sentence, "word": word, "position": position, "k": k}
         return self._post("/v1/substitutes", body)
 
     def inspect(
-        self,
-        sentence: Sentence,
-        *,
-        word: str | None = None,
-        position: int | None = None,
-        k: int = 10,
+        self, sentence: Sentence, *, word: Word = None, position: Position = None, k: int = 10
     ) -> dict[str, Any]:
         """All intermediate results of the forward pass for one word."""
         body = {"sentence": sentence, "word": word, "position": position, "k": k}
@@ -186,8 +176,18 @@ class Client:
         return answer
 
     def _send(self, method: str, path: str, body: bytes | None, accept: str) -> bytes:
+        given = {**self._headers, "Accept": accept}
+        if body is not None:
+            given["Content-Type"] = "application/json"
         for attempt in range(self._retries + 1):
-            status, headers, answer = self._once(method, path, body, accept)
+            used_before = self._connection.sock is not None
+            try:
+                status, headers, answer = self._exchange(method, path, body, given)
+            except (http.client.RemoteDisconnected, ConnectionError):
+                # The service may have closed an idle connection. Requests are idempotent.
+                if not used_before:
+                    raise
+                status, headers, answer = self._exchange(method, path, body, given)
             if status == 200:
                 return answer
             after = headers.get("Retry-After", "")
@@ -196,22 +196,6 @@ class Client:
                 raise ServiceError(status, _detail(answer), wait)
             time.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
-
-    def _once(
-        self, method: str, path: str, body: bytes | None, accept: str
-    ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        headers = {**self._headers, "Accept": accept}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        used_before = self._connection.sock is not None
-        try:
-            return self._exchange(method, path, body, headers)
-        except (http.client.RemoteDisconnected, ConnectionError):
-            self._connection.close()
-            # The service may have closed an idle connection. Requests are idempotent.
-            if not used_before:
-                raise
-            return self._exchange(method, path, body, headers)
 
     def _exchange(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]

@@ -77,7 +77,11 @@ def write_npy(arrays: Sequence[Floats], pooled: bool) -> bytes:
 
 def write_arrow(tokens: Sequence[Sequence[str]], arrays: Sequence[Floats]) -> bytes:
     """An Arrow stream with the columns of elmokit's Parquet files: tokens, vectors, shape."""
-    pa = _pyarrow()
+    try:
+        import pyarrow as pa
+        import pyarrow.ipc
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data", "Answers in Arrow") from error
     offsets = np.cumsum([0, *(array.size for array in arrays)], dtype=np.int64)
     flat = np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0, "f4")
     columns = {
@@ -161,11 +165,3 @@ def best_type(accept: str, offered: Sequence[str]) -> str | None:
 
 def _covers(pattern: str, kind: str) -> bool:
     return pattern in ("*/*", kind) or (pattern.endswith("/*") and kind.startswith(pattern[:-1]))
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow.ipc
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data", "Answers in Arrow") from error
-    return pyarrow

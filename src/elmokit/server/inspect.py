@@ -30,18 +30,11 @@ GATE_BINS = 10
 def inspect_word(elmo: Elmo, tokens: Sequence[str], position: int, k: int) -> dict[str, Any]:
     """The forward pass of a sentence, as seen from one of its words, ready for JSON.
 
-    Args:
-        elmo: The model.
-        tokens: The sentence.
-        position: The word, from 0; it must be there.
-        k: How many filters and predictions to give.
+    At most `k` filters and predictions are given.
     """
     with no_gradients():
-        report: dict[str, Any] = {
-            "tokens": list(tokens),
-            "position": position,
-            **_char_cnn(elmo, tokens[position], k),
-        }
+        report: dict[str, Any] = {"tokens": list(tokens), "position": position}
+        report |= _char_cnn(elmo, tokens[position], k)
         vectors, packing, _ = elmo.embed_tokens([list(tokens)])  # (N, P)
         # The BOS marker shifts everything by one.
         report["token_vector"] = _numbers(vectors[position + 1])
@@ -79,29 +72,18 @@ def _char_cnn(elmo: Elmo, word: str, k: int) -> dict[str, Any]:
     names = _names(alphabet, word, ids[0].tolist())
     responses, starts, widths = _filters(cnn, torch.as_tensor(ids).to(elmo.device))
     x = cnn.activation(responses)  # (F,)
-    strongest = x.topk(min(k, len(x)))
-    filters = [
-        {
-            "number": number,
-            "width": widths[number],
-            "value": value,
-            "start": starts[number],
-            "characters": names[starts[number] : starts[number] + widths[number]],
-        }
-        for number, value in zip(strongest.indices.tolist(), strongest.values.tolist(), strict=True)
-    ]
+    filters = []
+    for number in x.topk(min(k, len(x))).indices.tolist():
+        width, start = widths[number], starts[number]
+        found = {"number": number, "width": width, "value": float(x[number]), "start": start}
+        filters.append({**found, "characters": names[start : start + width]})
     highways = []
     for highway in cnn.highways:
         assert isinstance(highway, Highway)
         gate = highway.gate(x[None])  # (1, F)
         x = highway(x[None])[0]  # (F,)
-        highways.append(
-            {
-                "mean": float(gate.mean()),
-                "bins": torch.histc(gate.float().cpu(), GATE_BINS, 0, 1).long().tolist(),
-                "output": _numbers(x),
-            }
-        )
+        bins = torch.histc(gate.float().cpu(), GATE_BINS, 0, 1).long().tolist()
+        highways.append({"mean": float(gate.mean()), "bins": bins, "output": _numbers(x)})
     active = [width for width, on in zip(widths, (responses > 0).tolist(), strict=True) if on]
     return {
         "characters": [

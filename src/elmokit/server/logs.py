@@ -51,14 +51,10 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
-def log_event(message: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Log an event with its fields."""
-    logging.getLogger(NAME).log(level, message, extra={FIELDS: fields})
-
-
-def log_exception(message: str, **fields: Any) -> None:
-    """Log the exception that is being handled."""
-    logging.getLogger(NAME).exception(message, extra={FIELDS: fields})
+def log_event(message: str, *, failed: bool = False, **fields: Any) -> None:
+    """Log an event with its fields; a failure with the exception that is being handled."""
+    level = logging.ERROR if failed else logging.INFO
+    logging.getLogger(NAME).log(level, message, extra={FIELDS: fields}, exc_info=failed)
 
 
 def configure_logging() -> None:
@@ -76,11 +72,6 @@ class RequestLogMiddleware:
     """The outermost middleware: gives requests an id, counts, times and logs them.
 
     An exception that no handler took becomes an answer with status 500.
-
-    Args:
-        app: The application inside.
-        metrics: Where requests are counted.
-        log_texts: Put what clients send into the log.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log_texts: bool) -> None:
@@ -116,28 +107,24 @@ class RequestLogMiddleware:
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception:
-            log_exception("failure", request=request_id, path=scope["path"])
+            log_event("failure", failed=True, request=request_id, path=scope["path"])
             if not status:
                 detail = f"internal error; the service's log has it under {request_id}"
                 await JSONResponse({"detail": detail}, 500)(scope, receive, send_with_headers)
         finally:
             seconds = time.perf_counter() - start
-            self._finish(scope, request_id, status, seconds, notes["log"])
-
-    def _finish(
-        self, scope: Scope, request_id: str, status: int, seconds: float, fields: dict[str, Any]
-    ) -> None:
-        # Paths that no route has would each be a time series of their own.
-        route = getattr(scope.get("route"), "path", "other")
-        self._metrics.end(route, status or CLIENT_LEFT, seconds)
-        if not self._log_texts:
-            fields.pop("texts", None)
-        log_event(
-            "request",
-            request=request_id,
-            method=scope["method"],
-            path=scope["path"],
-            status=status or CLIENT_LEFT,
-            ms=round(seconds * 1000, 1),
-            **fields,
-        )
+            status = status or CLIENT_LEFT
+            # Paths that no route has would each be a time series of their own.
+            self._metrics.end(getattr(scope.get("route"), "path", "other"), status, seconds)
+            fields = notes["log"]
+            if not self._log_texts:
+                fields.pop("texts", None)
+            log_event(
+                "request",
+                request=request_id,
+                method=scope["method"],
+                path=scope["path"],
+                status=status,
+                ms=round(seconds * 1000, 1),
+                **fields,
+            )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -15,41 +17,28 @@ class Metrics:
     """Counters, gauges and histograms of one service."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "elmokit_requests", "Answered requests.", ["route", "status"], registry=registry
-        )
-        self._seconds = Histogram(
+        self._registry = CollectorRegistry()
+        count = partial(Counter, registry=self._registry)
+        gauge = partial(Gauge, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        self._requests = count("elmokit_requests", "Answered requests.", ["route", "status"])
+        self._seconds = histogram(
             "elmokit_request_seconds",
             "Time from the request's headers to the end of the answer.",
             ["route"],
             buckets=SECONDS,
-            registry=registry,
         )
-        self._in_flight = Gauge(
-            "elmokit_requests_in_flight", "Requests that are being answered.", registry=registry
+        self._in_flight = gauge("elmokit_requests_in_flight", "Requests that are being answered.")
+        self._cancelled = count("elmokit_requests_cancelled", "Requests whose client disconnected.")
+        self._queued = gauge("elmokit_queue_requests", "Requests in the queue.")
+        self._queued_tokens = gauge("elmokit_queue_tokens", "Tokens in the queue.")
+        self._tokens = count("elmokit_tokens", "Tokens the models have read, markers included.")
+        self._batch_tokens = histogram("elmokit_batch_tokens", "Tokens of a batch.", buckets=TOKENS)
+        self._batch_requests = histogram(
+            "elmokit_batch_requests", "Requests that share a batch.", buckets=REQUESTS
         )
-        self._cancelled = Counter(
-            "elmokit_requests_cancelled", "Requests whose client disconnected.", registry=registry
-        )
-        self._queued = Gauge("elmokit_queue_requests", "Requests in the queue.", registry=registry)
-        self._queued_tokens = Gauge(
-            "elmokit_queue_tokens", "Tokens in the queue.", registry=registry
-        )
-        self._tokens = Counter(
-            "elmokit_tokens", "Tokens the models have read, markers included.", registry=registry
-        )
-        self._batch_tokens = Histogram(
-            "elmokit_batch_tokens", "Tokens of a batch.", buckets=TOKENS, registry=registry
-        )
-        self._batch_requests = Histogram(
-            "elmokit_batch_requests",
-            "Requests that share a batch.",
-            buckets=REQUESTS,
-            registry=registry,
-        )
-        self._batch_seconds = Histogram(
-            "elmokit_batch_seconds", "Time of a batch.", buckets=SECONDS, registry=registry
+        self._batch_seconds = histogram(
+            "elmokit_batch_seconds", "Time of a batch.", buckets=SECONDS
         )
 
     def begin(self) -> None:

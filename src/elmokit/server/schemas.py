@@ -37,12 +37,24 @@ Word = Annotated[
 Count = Annotated[StrictInt, Field(ge=1, le=1000, description="How many to return.")]
 
 
-class ModelRequest(BaseModel):
-    """A request for one of the models."""
+class StrictRequest(BaseModel):
+    """A request without unknown fields."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
+
+class ModelRequest(StrictRequest):
+    """A request for one of the models."""
+
     model: ModelName = None
+
+
+class WordRequest(ModelRequest):
+    """A request about a word in a sentence."""
+
+    sentence: Sentence
+    word: Word = None
+    position: Position = None
 
 
 class EncodeRequest(ModelRequest):
@@ -53,12 +65,9 @@ class EncodeRequest(ModelRequest):
     pool: Pool = None
 
 
-class SimilarRequest(ModelRequest):
+class SimilarRequest(WordRequest):
     """A use of a word, and what it is compared with: one other use, or all uses in sentences."""
 
-    sentence: Sentence
-    word: Word = None
-    position: Position = None
     other: Annotated[Sentence | None, Field(description="Compare with this sentence.")] = None
     other_word: Annotated[
         Word, Field(description="The token of `other`; with `among`: search for this one instead.")
@@ -84,30 +93,22 @@ class ScoreRequest(ModelRequest):
     sentences: Sentences
 
 
-class SubstitutesRequest(ModelRequest):
+class SubstitutesRequest(WordRequest):
     """A position in a sentence, and how many words to predict for it."""
 
-    sentence: Sentence
-    word: Word = None
-    position: Position = None
     k: Count = 10
 
 
-class InspectRequest(ModelRequest):
+class InspectRequest(WordRequest):
     """A word in a sentence whose intermediate results are shown."""
 
-    sentence: Sentence
-    word: Word = None
-    position: Position = None
     k: Annotated[
         StrictInt, Field(ge=1, le=100, description="How many filters and predictions to return.")
     ] = 10
 
 
-class PredictRequest(BaseModel):
+class PredictRequest(StrictRequest):
     """Texts for a saved predictor."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     predictor: Annotated[StrictStr, Field(description="A name of /v1/models.")]
     items: Annotated[
