@@ -85,32 +85,41 @@ class BatchedEngine:
         hidden = state.hidden.to(self._dtype)  # (D, B, P)
         outputs = x.new_empty(*x.shape[:2], hidden.shape[-1])
         inner = x.new_empty(*cell.shape)  # o tanh(c)
-        step_cell = _doubled_cell if doubled else _cell
         most = CPU_AHEAD_TOKENS if doubled else AHEAD_TOKENS
-        start = stop = rows = 0
-        gates, own_cell, own_inner = x, cell, inner
+        start = rows = 0
+        own_cell, own_inner = cell, inner
+        ahead: list[Tensor] = []  # the inputs' part of the next steps, the last one first
+        # The host must stay ahead of a GPU, and a step of one sentence takes a CPU microseconds:
+        # no view is made twice.
         for step, running in enumerate(sizes):
-            if start == stop:
-                stop, ahead = start + running, step + 1
-                while ahead < len(sizes) and stop - start + sizes[ahead] <= most:
-                    stop += sizes[ahead]
-                    ahead += 1
-                gates = self._from_inputs(x[:, start:stop])  # (D, n, 4H)
-                first = start
-            # The host must stay ahead of a GPU: no view is made twice, and `narrow` is fastest.
+            if not ahead:
+                total, stop = running, step + 1
+                while stop < len(sizes) and total + sizes[stop] <= most:
+                    total += sizes[stop]
+                    stop += 1
+                gates = self._from_inputs(x.narrow(1, start, total))  # (D, n, 4H)
+                ahead = list(gates.split(list(sizes[step:stop]), dim=1))[::-1]
             if running != rows:
                 rows = running
                 hidden = hidden.narrow(1, 0, rows)
                 own_cell, own_inner = cell.narrow(1, 0, rows), inner.narrow(1, 0, rows)
-            now = gates.narrow(1, start - first, rows)
-            now.baddbmm_(hidden, self._state)  # (D, b, 4H)
-            hidden = outputs.narrow(1, start, rows)
+                if doubled:
+                    buffer = x.new_empty(len(x), rows, 4 * self._cells)
+                    views = buffer.chunk(4, dim=-1)
+            own_output = outputs.narrow(1, start, rows)
+            own_inner = own_output if self._projection is None else own_inner
+            if doubled:
+                torch.baddbmm(ahead.pop(), hidden, self._state, out=buffer).sigmoid_()
+                _doubled_cell(views, own_cell, own_inner, self._clips.cell)
+            else:
+                _cell(
+                    ahead.pop().baddbmm_(hidden, self._state), own_cell, own_inner, self._clips.cell
+                )
+            hidden = own_output
             if self._projection is None:
-                step_cell(now, own_cell, hidden, self._clips.cell)
                 if doubled:
                     hidden.mul_(2)
             else:
-                step_cell(now, own_cell, own_inner, self._clips.cell)
                 torch.bmm(own_inner, self._projection, out=hidden)  # (D, b, P)
                 if self._clips.projection is not None:
                     hidden.clamp_(-self._clips.projection, self._clips.projection)
@@ -153,9 +162,9 @@ def _cell(gates: Tensor, cell: Tensor, inner: Tensor, clip: float | None) -> Non
     inner.copy_(cell.tanh().mul_(o.sigmoid_()))
 
 
-def _doubled_cell(gates: Tensor, cell: Tensor, inner: Tensor, clip: float | None) -> None:
-    """The same with g and the cell state doubled; `inner` is half of what it is in `_cell`."""
-    i, f, g, o = gates.sigmoid_().chunk(4, dim=-1)  # 4 x (D, b, H)
+def _doubled_cell(gates: Sequence[Tensor], cell: Tensor, inner: Tensor, clip: float | None) -> None:
+    """The same after the sigmoid, with g and the cell state doubled; `inner` is half of it."""
+    i, f, g, o = gates  # 4 x (D, b, H)
     cell.mul_(f).addcmul_(i, g, value=4).sub_(i, alpha=2)
     if clip is not None:
         cell.clamp_(-2 * clip, 2 * clip)
