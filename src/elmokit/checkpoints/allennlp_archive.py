@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmokit.checkpoints.bilm_names import expect_option, option_table
+from elmokit.checkpoints.bilm_names import option_table
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.torch_names import (
     count,
     get,
+    get_linear,
     load_tensors,
-    read_filters,
-    read_highways,
+    read_characters,
     read_lstm,
 )
-from elmokit.config import CharacterConfig, MixConfig, ModelConfig, TextConfig
+from elmokit.config import MixConfig, ModelConfig, TextConfig
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import read_json
 
@@ -36,10 +36,8 @@ _PUBLISHED_OPTIONS: dict[str, Any] = {"lstm": {"cell_clip": 3.0, "proj_clip": 3.
 def read(path: Path, settings: Path | None = None, options: Path | None = None) -> Checkpoint:
     """Read the ELMo inside a task model.
 
-    Args:
-        path: The weights file.
-        settings: The archive's ``config.json``, which says whether the mix normalises layers.
-        options: ELMo's ``options.json``, where it is known.
+    `settings` is the archive's ``config.json``, which says whether the mix normalises layers;
+    `options` ELMo's ``options.json``, where it is known.
     """
     given = read_json(options) if options is not None else _PUBLISHED_OPTIONS
     character_options = option_table(given, "char_cnn", str(options))
@@ -54,25 +52,14 @@ def read(path: Path, settings: Path | None = None, options: Path | None = None) 
             where,
             option_table(given, "lstm", str(options)),
         )
-        table = get(tensors, f"{encoder}_char_embedding_weights", where, 2)
-        filters, filter_weights = read_filters(tensors, encoder + "char_conv_{}", where)
-        highways, highway_weights = read_highways(tensors, encoder + "_highways._layers.{}", where)
-        expect_option(character_options, "filters", [list(pair) for pair in filters], where)
-        expect_option(character_options, "n_highway", highways, where)
-        weights |= filter_weights | highway_weights
-        weights["encoder.characters.embedding"] = table
-        weights["encoder.projection.weight"] = get(
-            tensors, f"{encoder}_projection.weight", where, 2
+        names = (
+            f"{encoder}_char_embedding_weights",
+            f"{encoder}char_conv_{{}}",
+            f"{encoder}_highways._layers.{{}}",
         )
-        weights["encoder.projection.bias"] = get(tensors, f"{encoder}_projection.bias", where, 1)
-        characters = CharacterConfig(
-            rows=len(table),
-            dim=table.shape[1],
-            max_characters=character_options.get("max_characters_per_token", 50),
-            filters=filters,
-            activation=character_options.get("activation", "relu"),
-            highways=highways,
-        )
+        characters, character_weights = read_characters(tensors, names, where, character_options)
+        weights |= character_weights
+        weights |= get_linear(tensors, f"{encoder}_projection", "encoder.projection", where)
         mixes = count(tensors, f"{prefix}scalar_mix_{{}}")
         for k in range(mixes):
             weights |= _read_mix(tensors, f"{prefix}scalar_mix_{k}.", k, where)

@@ -30,23 +30,21 @@ _HEADER_TYPES = (
 def extracted(path: Path) -> Iterator[Path]:
     """The archive's contents as a folder that is removed afterwards.
 
-    Raises:
-        CheckpointError: The archive is damaged, has an entry outside its folder, or expands to
-            more than 200 times its size.
+    Refused: damage, an entry outside the folder, expansion to more than 200 times its size.
     """
-    limit = _limit(path)
     with tempfile.TemporaryDirectory(prefix="elmokit-") as name:
         folder = Path(name)
         try:
-            if zipfile.is_zipfile(path):
-                _unzip(path, folder, limit)
-            else:
-                _untar(path, folder, limit)
+            extract = _unzip if zipfile.is_zipfile(path) else _untar
+            extract(path, folder, _limit(path))
         except CheckpointError:
             raise
         except Exception as error:  # damaged archives raise nearly every built-in kind
             raise CheckpointError(f"{path}: the archive cannot be extracted ({error})") from None
-        yield _only_folder(folder)
+        # The innermost folder, where the archive holds nothing else.
+        while len(entries := list(folder.iterdir())) == 1 and entries[0].is_dir():
+            folder = entries[0]
+        yield folder
 
 
 def check_expansion(path: Path) -> None:
@@ -134,12 +132,3 @@ def _copy(path: Path, stream: IO[bytes], target: Path, limit: int) -> int:
             written += len(block)
             out.write(block)
     raise _too_large(path)
-
-
-def _only_folder(folder: Path) -> Path:
-    """The innermost folder, where the archive holds nothing else."""
-    entries = list(folder.iterdir())
-    while len(entries) == 1 and entries[0].is_dir():
-        folder = entries[0]
-        entries = list(folder.iterdir())
-    return folder

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from elmokit.checkpoints.bilm_names import Array, BilmTensors, from_bilm, read_softmax, to_bilm
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.config import TextConfig
 from elmokit.errors import CheckpointError
 from elmokit.files import atomic_file, create_hdf5, read_json
 from elmokit.text.vocab import Vocabulary, read_vocabulary
@@ -20,30 +21,17 @@ from elmokit.text.vocab import Vocabulary, read_vocabulary
 if TYPE_CHECKING:
     import h5py
 
-Result = TypeVar("Result")
-
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 VOCABULARY_NAMES = ("vocab.txt", "vocab.txt.gz", "vocabulary.txt")
 _MOST_COMPRESSION = 1000  # a dataset that claims to be larger than this times its file is damage
 
 
 def read(path: Path, options: Path | None = None, vocabulary: Path | None = None) -> Checkpoint:
-    """Read a weights file.
-
-    Args:
-        path: The HDF5 file.
-        options: Its options; found beside it when left out.
-        vocabulary: Its word list; found beside it when left out, and only needed by
-            word-level models.
-    """
-    options = options or find_options(path)
-    settings = read_json(options)
+    """Read a weights file; options and vocabulary are found beside it when left out."""
+    settings = read_json(options or _find_options(path))
     with open_tensors(path) as tensors:
         config, weights = from_bilm(tensors, settings)
-    words: Vocabulary | None = None
-    vocabulary = vocabulary or find_vocabulary(path.parent)
-    if vocabulary is not None:
-        words = read_vocabulary(vocabulary, config.text)
+    words = find_vocabulary(path.parent, vocabulary, config.text)
     return Checkpoint(config, weights, "bilm-tf HDF5", str(path), vocabulary=words)
 
 
@@ -86,22 +74,19 @@ def write(checkpoint: Checkpoint, path: Path) -> None:
         if checkpoint.vocabulary is not None:
             words = stack.enter_context(atomic_file(path.parent / "vocab.txt"))
             words.write_bytes(checkpoint.vocabulary.dump())
-            _check_words(checkpoint.vocabulary, read_vocabulary(words, checkpoint.config.text))
+            written = read_vocabulary(words, checkpoint.config.text)
+            if checkpoint.vocabulary.words != written.words:
+                lost = min(set(checkpoint.vocabulary) - set(written))
+                raise CheckpointError(
+                    f"the vocab.txt of the bilm-tf layout cannot hold the word {lost!r}; "
+                    "save this model in the native format"
+                )
         settings = stack.enter_context(atomic_file(options_path(path)))
         settings.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
         weights = stack.enter_context(atomic_file(path))
         with create_hdf5(weights) as file:
             for name, array in datasets.items():
                 file.create_dataset(name, data=array)
-
-
-def _check_words(vocabulary: Vocabulary, written: Vocabulary) -> None:
-    if vocabulary.words != written.words:
-        lost = min(set(vocabulary) - set(written))
-        raise CheckpointError(
-            f"the vocab.txt of the bilm-tf layout cannot hold the word {lost!r}; "
-            "save this model in the native format"
-        )
 
 
 def options_path(weights: Path) -> Path:
@@ -111,27 +96,23 @@ def options_path(weights: Path) -> Path:
     return weights.with_name("options.json")
 
 
-def find_options(weights: Path) -> Path:
-    """The options beside a weights file."""
-    choices = [options_path(weights), weights.with_name("options.json")]
-    for choice in choices:
-        if choice.is_file():
-            return choice
-    others = sorted(weights.parent.glob("*options*.json"))
-    if len(others) == 1:
-        return others[0]
-    names = " or ".join(dict.fromkeys(choice.name for choice in choices))
+def _find_options(weights: Path) -> Path:
+    usual = [options_path(weights), weights.with_name("options.json")]
+    others = list(weights.parent.glob("*options*.json"))
+    found = [path for path in usual if path.is_file()]
+    if found or len(others) == 1:
+        return (found or others)[0]
+    names = " or ".join(dict.fromkeys(path.name for path in usual))
     raise CheckpointError(
         f"{weights}: its options are missing; put {names} beside it or give options=PATH"
     )
 
 
-def find_vocabulary(folder: Path) -> Path | None:
-    """A vocabulary under one of its usual names."""
-    for name in VOCABULARY_NAMES:
-        if (folder / name).is_file():
-            return folder / name
-    return None
+def find_vocabulary(folder: Path, given: Path | None, text: TextConfig) -> Vocabulary | None:
+    """Read the given vocabulary, or one with a usual name in the folder; word models need it."""
+    found = (folder / name for name in VOCABULARY_NAMES if (folder / name).is_file())
+    path = given or next(found, None)
+    return read_vocabulary(path, text) if path is not None else None
 
 
 @contextmanager
@@ -152,18 +133,21 @@ def open_tensors(path: Path) -> Iterator[BilmTensors]:
                 found[name] = item
 
         # visititems does not follow links into other files.
-        _guarded(path, "its list of datasets", lambda: file.visititems(collect))
+        with _guarded(path, "its list of datasets"):
+            file.visititems(collect)
 
         def read_one(name: str) -> NDArray[Any]:
-            return _guarded(path, name, lambda: _read_dataset(path, name, found[name], size))
+            with _guarded(path, name):
+                return _read_dataset(path, name, found[name], size)
 
         yield BilmTensors({name: name for name in found}, read_one, str(path))
 
 
-def _guarded(path: Path, field: str, action: Callable[[], Result]) -> Result:
+@contextmanager
+def _guarded(path: Path, field: str) -> Iterator[None]:
     """Name the file and the field when the HDF5 library fails."""
     try:
-        return action()
+        yield
     except CheckpointError:
         raise
     except Exception as error:  # h5py raises nearly every built-in kind on damaged files

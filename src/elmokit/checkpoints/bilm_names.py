@@ -10,7 +10,7 @@ missing projection leave out parts of the name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -61,20 +61,13 @@ def plain_name(name: str) -> str | None:
 class BilmTensors:
     """A file's weights under their plain names, read on demand.
 
-    Args:
-        names: The file's own names, without a leading scope.
-        read: Gives the tensor for one of these names.
-        where: The file, for messages.
+    `names` maps names without a leading scope to the file's own, which `read` takes.
     """
 
     def __init__(self, names: Mapping[str, str], read: Read, where: str) -> None:
         self.where = where
         self._read = read
-        self._names: dict[str, str] = {}
-        for name, own_name in names.items():
-            plain = plain_name(name)
-            if plain is not None:
-                self._names[plain] = own_name
+        self._names = {plain: own for name, own in names.items() if (plain := plain_name(name))}
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -107,17 +100,22 @@ class BilmTensors:
             return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
 
     def count(self, pattern: str) -> int:
-        """How many parts there are, by the highest number that `pattern` finds in a name.
-
-        One tensor makes a part, so that a file in which its other tensors are missing is not
-        taken for a smaller model.
-        """
-        matches = (re.match(pattern, name) for name in self._names)
-        return max((int(match[1]) + 1 for match in matches if match), default=0)
+        """How many parts there are, by the number that `pattern` finds in a name."""
+        return count_parts(self._names, pattern)
 
     def own_name(self, name: str) -> str:
         """How the file itself spells a name that it has."""
         return self._names[name]
+
+
+def count_parts(names: Iterable[str], pattern: str) -> int:
+    """How many parts there are, by the highest number that `pattern` finds at a name's start.
+
+    One tensor makes a part, so that a file in which its other tensors are missing is not taken
+    for a smaller model.
+    """
+    matches = (re.match(pattern, name) for name in names)
+    return max((int(match[1]) + 1 for match in matches if match), default=0)
 
 
 def from_bilm(
@@ -136,15 +134,13 @@ def from_bilm(
         characters: CharacterConfig | None = None
         words: WordConfig | None = None
         if "char_embed" in tensors:
-            characters = _read_characters(
-                tensors, option_table(options, "char_cnn", tensors.where), weights
-            )
+            character_options = option_table(options, "char_cnn", tensors.where)
+            characters = _read_characters(tensors, character_options, weights)
         else:
             words = _read_words(tensors, lstm.width, weights)
         projected = "CNN_proj/W_proj" in tensors
         if projected and characters is not None:
-            shape = (characters.width, lstm.width)
-            matrix = tensors.get("CNN_proj/W_proj", *shape)
+            matrix = tensors.get("CNN_proj/W_proj", characters.width, lstm.width)
             weights["encoder.projection.weight"] = matrix.T.contiguous()
             weights["encoder.projection.bias"] = tensors.get("CNN_proj/b_proj", lstm.width)
         config = ModelConfig(
@@ -325,9 +321,25 @@ def to_bilm(
             f"{' '.join(markers)}; save this model in the native format"
         )
     datasets: dict[str, Tensor] = {}
-    options: dict[str, Any] = {"lstm": _lstm_options(config.lstm)}
+    options: dict[str, Any] = {
+        "lstm": {
+            "dim": config.lstm.cells,
+            "projection_dim": config.lstm.width,
+            "n_layers": config.lstm.layers,
+            "use_skip_connections": config.lstm.residual,
+        }
+    }
+    clips = {"cell_clip": config.lstm.cell_clip, "proj_clip": config.lstm.projection_clip}
+    options["lstm"] |= {name: clip for name, clip in clips.items() if clip is not None}
     if config.characters is not None:
-        options["char_cnn"] = _character_options(config.characters)
+        options["char_cnn"] = {
+            "embedding": {"dim": config.characters.dim},
+            "filters": [list(pair) for pair in config.characters.filters],
+            "n_highway": config.characters.highways,
+            "n_characters": BYTE_ROWS,  # what inference code expects, though 261 rows are stored
+            "max_characters_per_token": config.characters.max_characters,
+            "activation": config.characters.activation,
+        }
         _write_characters(config.characters, weights, datasets)
     else:
         datasets["embedding"] = weights["encoder.words.embedding"]
@@ -339,37 +351,10 @@ def to_bilm(
     for index, direction in enumerate(config.lstm.directions):
         scope = f"RNN_{index}/RNN" if config.lstm.backward else "RNN"
         for layer in range(config.lstm.layers):
-            old, new = (
-                f"lstm.{direction}_stack.{layer}",
-                f"{scope}/MultiRNNCell/Cell{layer}/LSTMCell",
-            )
-            _write_lstm(config.lstm, weights, old, new, datasets)
+            old = f"lstm.{direction}_stack.{layer}"
+            new = f"{scope}/MultiRNNCell/Cell{layer}/LSTMCell"
+            datasets |= _lstm_datasets(config.lstm, weights, old, new)
     return options, {name: tensor.contiguous().numpy() for name, tensor in datasets.items()}
-
-
-def _lstm_options(config: LstmConfig) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "dim": config.cells,
-        "projection_dim": config.width,
-        "n_layers": config.layers,
-        "use_skip_connections": config.residual,
-    }
-    if config.cell_clip is not None:
-        options["cell_clip"] = config.cell_clip
-    if config.projection_clip is not None:
-        options["proj_clip"] = config.projection_clip
-    return options
-
-
-def _character_options(config: CharacterConfig) -> dict[str, Any]:
-    return {
-        "embedding": {"dim": config.dim},
-        "filters": [list(pair) for pair in config.filters],
-        "n_highway": config.highways,
-        "n_characters": BYTE_ROWS,  # what inference code expects, though 261 rows are stored
-        "max_characters_per_token": config.max_characters,
-        "activation": config.activation,
-    }
 
 
 def _write_characters(
@@ -389,19 +374,16 @@ def _write_characters(
             datasets[f"CNN_high_{k}/b_{name}"] = bias
 
 
-def _write_lstm(
-    config: LstmConfig,
-    weights: Mapping[str, Tensor],
-    old: str,
-    new: str,
-    datasets: dict[str, Tensor],
-) -> None:
+def _lstm_datasets(
+    config: LstmConfig, weights: Mapping[str, Tensor], old: str, new: str
+) -> dict[str, Tensor]:
     both = torch.cat([weights[f"{old}.input_weight"], weights[f"{old}.state_weight"]], dim=1)
     kernel = both.reshape(4, config.cells, 2 * config.width)[_GATES]  # (4, H, 2P)
-    datasets[f"{new}/W_0"] = kernel.permute(2, 0, 1).reshape(2 * config.width, 4 * config.cells)
+    kernel = kernel.permute(2, 0, 1).reshape(2 * config.width, 4 * config.cells)
     bias = weights[f"{old}.bias"].reshape(4, config.cells)[_GATES].clone()
     if config.forget_bias != _OTHER_FORGET_BIAS:
         bias[2] += config.forget_bias - _OTHER_FORGET_BIAS
-    datasets[f"{new}/B"] = bias.reshape(-1)
+    datasets = {f"{new}/W_0": kernel, f"{new}/B": bias.reshape(-1)}
     if config.projection:
         datasets[f"{new}/W_P_0"] = weights[f"{old}.projection"].T
+    return datasets

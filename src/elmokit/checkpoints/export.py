@@ -84,16 +84,7 @@ def export_model(
 
 
 def write_onnx(checkpoint: Checkpoint, path: Path, *, int8: bool = False) -> None:
-    """Write a model as ONNX.
-
-    Args:
-        checkpoint: The model. Its softmax is left out.
-        path: The file. Weights of more than 2 GB go to a second one, ``NAME.data``.
-        int8: Store matrices as 8-bit numbers and multiply with them.
-
-    Raises:
-        MissingExtraError: The package onnx is not installed.
-    """
+    """Write a model as ONNX; weights of more than 2 GB go to a second file, ``NAME.data``."""
     onnx = import_onnx()
     path.parent.mkdir(parents=True, exist_ok=True)
     model = onnx.helper.make_model(
@@ -107,24 +98,20 @@ def write_onnx(checkpoint: Checkpoint, path: Path, *, int8: bool = False) -> Non
     onnx.helper.set_model_props(model, metadata(checkpoint))
     if sum(len(tensor.raw_data) for tensor in model.graph.initializer) > LARGEST_FILE:
         _write_two(onnx, model, path)
-        return
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(model.SerializeToString())
+    else:
+        with atomic_file(path) as temporary:
+            temporary.write_bytes(model.SerializeToString())
 
 
 def _write_two(onnx: Any, model: Any, path: Path) -> None:
     """The graph, and the weights in a file beside it, which the graph refers to by name."""
     target = final_path(path)
+    data = f"{target.name}.data"
     folder = temporary_beside(target)
     folder.mkdir()
     try:
-        onnx.save_model(
-            model,
-            folder / target.name,
-            save_as_external_data=True,
-            location=f"{target.name}.data",
-        )
-        for name in (f"{target.name}.data", target.name):
+        onnx.save_model(model, folder / target.name, save_as_external_data=True, location=data)
+        for name in (data, target.name):
             (folder / name).replace(target.with_name(name))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -152,7 +139,9 @@ def make_graph(checkpoint: Checkpoint, *, int8: bool) -> Any:
     vectors = _token_encoder(graph, config, weights)  # (W, P)
     tokens = graph.input("tokens", "int64", ("batch", "length"))
     lengths = graph.input("lengths", "int64", ("batch",))
-    x = _with_markers(graph, vectors, _marker_vectors(checkpoint), tokens, lengths)  # (T, B, P)
+    model = build(config, checkpoint.weights, checkpoint.source)
+    markers = model.encoder(checkpoint.inputs()([config.text.begin, config.text.end]))  # (2, P)
+    x = _with_markers(graph, vectors, markers.numpy(), tokens, lengths)  # (T, B, P)
     steps = graph.add("Add", lengths, graph.constant(2, "int64"))  # (B,)
     stacks = {"forward": x}
     if config.lstm.backward:
@@ -169,15 +158,6 @@ def make_graph(checkpoint: Checkpoint, *, int8: bool) -> Any:
     layers = _stack_layers(graph, shown, lengths)
     graph.output(layers, "layers", "float32", (config.layers, "batch", "length", config.dim))
     return graph.proto()
-
-
-def _marker_vectors(checkpoint: Checkpoint) -> NDArray[np.float32]:
-    """Token vectors of the two sentence markers, which never change: (2, P)."""
-    config = checkpoint.config
-    inputs = checkpoint.inputs()
-    model = build(config, checkpoint.weights, checkpoint.source)
-    vectors: torch.Tensor = model.encoder(inputs([config.text.begin, config.text.end]))
-    return vectors.numpy()
 
 
 def _token_encoder(graph: GraphBuilder, config: ModelConfig, weights: Arrays) -> str:
@@ -210,9 +190,8 @@ def _character_cnn(graph: GraphBuilder, config: CharacterConfig, weights: Arrays
     for k in range(config.highways):
         both = graph.matmul(x, weights[f"{root}.highways.{k}.weight"].T)
         both = graph.add("Add", both, graph.constant(weights[f"{root}.highways.{k}.bias"]))
-        transformed, gate = graph.add_many(
-            "Split", 2, both, graph.constant([config.width] * 2, "int64"), axis=1
-        )  # 2 x (W, F)
+        halves = graph.constant([config.width] * 2, "int64")
+        transformed, gate = graph.add_many("Split", 2, both, halves, axis=1)  # 2 x (W, F)
         change = graph.add("Sub", graph.add("Relu", transformed), x)
         x = graph.add("Add", x, graph.add("Mul", graph.add("Sigmoid", gate), change))
     return x
@@ -228,8 +207,7 @@ def _with_markers(
     table = graph.add("Concat", graph.constant(markers), vectors, axis=0)  # (2 + W, P)
     ids = graph.add("Add", tokens, graph.constant(2, "int64"))
     ids = graph.add("Pad", ids, graph.constant([0, 1, 0, 1], "int64"))  # (B, T)
-    length = graph.add("Gather", graph.add("Shape", ids), _index(graph, 1))
-    positions = _range(graph, length)  # (T,)
+    positions = _positions(graph, ids, 1)  # (T,)
     end = graph.add("Add", _column(graph, lengths), graph.constant(1, "int64"))  # (B, 1)
     begin = graph.constant(0, "int64")
     ids = graph.add("Where", graph.add("Less", positions, end), ids, begin)
@@ -249,14 +227,10 @@ def _lstm_layer(
     from_inputs = graph.add("Add", from_inputs, graph.constant(_gates(bias)))  # (T, B, 4H)
     body = _lstm_step(graph, config, weights, root)
     rows = graph.add("Slice", graph.add("Shape", x), *(_index(graph, i, 1) for i in (1, 2)))
-    initial = [
-        graph.add(
-            "Expand",
-            graph.constant(0.0),
-            graph.add("Concat", rows, graph.constant([size], "int64"), axis=0),
-        )
-        for size in (config.cells, config.width)
-    ]
+    initial = []
+    for size in (config.cells, config.width):
+        shape = graph.add("Concat", rows, _index(graph, size, 1), axis=0)
+        initial.append(graph.add("Expand", graph.constant(0.0), shape))
     *_, y = graph.add_many("Scan", 3, *initial, from_inputs, body=body, num_scan_inputs=1)
     return graph.add("Add", y, x) if config.residual and number else y
 
@@ -271,14 +245,9 @@ def _lstm_step(graph: GraphBuilder, config: LstmConfig, weights: Arrays, root: s
     split = step.constant([3 * config.cells, config.cells], "int64")
     sigmoid_gates, g = step.add_many("Split", 2, gates, split, axis=1)
     thirds = step.constant([config.cells] * 3, "int64")
-    i, f, o = step.add_many(
-        "Split", 3, step.add("Sigmoid", sigmoid_gates), thirds, axis=1
-    )  # 3 x (B, H)
-    cells = step.add(
-        "Add",
-        step.add("Mul", f, cells),
-        step.add("Mul", i, step.add("Tanh", g)),
-    )
+    sigmoid_gates = step.add("Sigmoid", sigmoid_gates)
+    i, f, o = step.add_many("Split", 3, sigmoid_gates, thirds, axis=1)  # 3 x (B, H)
+    cells = step.add("Add", step.add("Mul", f, cells), step.add("Mul", i, step.add("Tanh", g)))
     cells = _clip(step, cells, config.cell_clip)
     output = step.add("Mul", o, step.add("Tanh", cells))  # (B, H)
     if config.projection:
@@ -317,13 +286,14 @@ def _stack_layers(graph: GraphBuilder, shown: list[list[str]], lengths: str) -> 
         whole = graph.add("Transpose", whole, perm=[1, 0, 2])  # (B, T, D)
         stacked.append(graph.add("Unsqueeze", whole, _index(graph, 0, 1)))
     layers = graph.add("Concat", *stacked, axis=0)  # (L + 1, B, T, D)
-    positions = _range(graph, graph.add("Gather", graph.add("Shape", layers), _index(graph, 2)))
-    real = graph.add("Less", positions, _column(graph, lengths))  # (B, T)
+    real = graph.add("Less", _positions(graph, layers, 2), _column(graph, lengths))  # (B, T)
     real = graph.add("Unsqueeze", real, _index(graph, 2, 1))
     return graph.add("Where", real, layers, graph.constant(0.0))
 
 
-def _range(graph: GraphBuilder, stop: str) -> str:
+def _positions(graph: GraphBuilder, x: str, axis: int) -> str:
+    """0, 1, … up to the size of an axis of x."""
+    stop = graph.add("Gather", graph.add("Shape", x), _index(graph, axis))
     return graph.add("Range", _index(graph, 0), stop, _index(graph, 1))
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from torch import Tensor
-
-from elmokit.checkpoints.bilm_names import expect_option, option_table
+from elmokit.checkpoints.bilm_names import option_table
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.torch_names import (
     get,
+    get_linear,
     load_tensors,
-    read_filters,
-    read_highways,
+    read_characters,
     read_lstm,
 )
 from elmokit.config import CharacterConfig, ModelConfig, TextConfig, WordConfig
@@ -25,6 +22,7 @@ from elmokit.text.vocab import Vocabulary
 
 ENCODER_FILE = "encoder.pkl"
 EMBEDDER_FILE = "token_embedder.pkl"
+_CHARACTERS = ("char_emb_layer.embedding.weight", "convolutions.{}", "highways._layers.{}")
 _TEXT = TextConfig(tokenizer="space", begin="<bos>", end="<eos>", unknown="<oov>")
 # Every released model was trained with these; the file that says so is rarely in the folder.
 _RELEASED: dict[str, Any] = {
@@ -41,18 +39,23 @@ def read(folder: Path) -> Checkpoint:
     where = str(folder / EMBEDDER_FILE)
     try:
         lstm, weights = read_lstm(encoder, "", str(folder / ENCODER_FILE), settings["encoder"])
-        characters, character_weights = _read_characters(
-            embedder, where, settings["token_embedder"]
-        )
-        weights |= character_weights
+        characters: CharacterConfig | None = None
+        if _CHARACTERS[0] in embedder:
+            characters, character_weights = read_characters(
+                embedder,
+                _CHARACTERS,
+                where,
+                settings["token_embedder"],
+                alphabet="unicode",
+                swapped_markers=True,
+            )
+            weights |= character_weights
         words: WordConfig | None = None
         if "word_emb_layer.embedding.weight" in embedder:
             table = get(embedder, "word_emb_layer.embedding.weight", where, 2)
             weights["encoder.words.embedding"] = table
             words = WordConfig(rows=len(table), dim=table.shape[1])
-        for name, dims in (("weight", 2), ("bias", 1)):
-            tensor = get(embedder, f"projection.{name}", where, dims)
-            weights[f"encoder.projection.{name}"] = tensor
+        weights |= get_linear(embedder, "projection", "encoder.projection", where)
         config = ModelConfig(text=_TEXT, characters=characters, words=words, lstm=lstm)
     except ConfigError as error:
         raise CheckpointError(f"{where}: {error}") from None
@@ -65,31 +68,6 @@ def read(folder: Path) -> Checkpoint:
     return Checkpoint(
         config, weights, "ELMoForManyLangs", str(folder), vocabulary=vocabulary, symbols=symbols
     )
-
-
-def _read_characters(
-    tensors: Mapping[str, Tensor], where: str, options: Mapping[str, Any]
-) -> tuple[CharacterConfig | None, dict[str, Tensor]]:
-    if "char_emb_layer.embedding.weight" not in tensors:
-        return None, {}
-    table = get(tensors, "char_emb_layer.embedding.weight", where, 2)
-    filters, weights = read_filters(tensors, "convolutions.{}", where)
-    highways, highway_weights = read_highways(tensors, "highways._layers.{}", where)
-    expect_option(options, "filters", [list(pair) for pair in filters], where)
-    expect_option(options, "n_highway", highways, where)
-    weights |= highway_weights
-    weights["encoder.characters.embedding"] = table
-    config = CharacterConfig(
-        alphabet="unicode",
-        rows=len(table),
-        dim=table.shape[1],
-        max_characters=options.get("max_characters_per_token", 50),
-        filters=filters,
-        activation=options.get("activation", "relu"),
-        highways=highways,
-        swapped_markers=True,
-    )
-    return config, weights
 
 
 def _architecture(folder: Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from torch import Tensor
 from elmokit import __version__
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.quantized import DTYPES, dequantize, quantize
-from elmokit.config import ModelConfig, from_dict, to_dict
+from elmokit.config import ModelConfig, TextConfig, from_dict, to_dict
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import atomic_folder, read_json, read_tensors, write_tensors
 from elmokit.text.vocab import Vocabulary, split_lines
@@ -49,6 +49,13 @@ VOCABULARY_FILE = "vocab.txt"
 SYMBOLS_FILE = "characters.txt"
 CARD_FILE = "README.md"
 FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE, SYMBOLS_FILE, CARD_FILE)
+_SIZES = {
+    "lstm": ("layers", "cells", "width"),
+    "characters": ("dim", "rows", "highways"),
+    "words": ("rows", "dim"),
+    "softmax": ("words",),
+    "mix": ("count",),
+}
 
 
 def is_native(folder: Path) -> bool:
@@ -78,39 +85,19 @@ def read(folder: Path) -> Checkpoint:
     if quantized:
         weights = dequantize(folder / WEIGHTS_FILE, weights, config.lstm.width)
     check_sizes(path, config, sum(tensor.numel() for tensor in weights.values()))
-    vocabulary: Vocabulary | None = None
-    if (folder / VOCABULARY_FILE).is_file():
-        vocabulary = Vocabulary(_read_lines(folder / VOCABULARY_FILE), config.text)
-    symbols: tuple[str, ...] | None = None
-    if (folder / SYMBOLS_FILE).is_file():
-        symbols = tuple(_read_lines(folder / SYMBOLS_FILE))
-    card = folder / CARD_FILE
+    card_file = folder / CARD_FILE
+    card = card_file.read_bytes().decode("utf-8", "replace") if card_file.is_file() else None
     return Checkpoint(
-        config,
-        weights,
-        "elmokit",
-        str(folder),
-        vocabulary=vocabulary,
-        symbols=symbols,
-        card=card.read_bytes().decode("utf-8", "replace") if card.is_file() else None,
+        config, weights, "elmokit", str(folder), *read_word_lists(folder, config.text), card
     )
 
 
 def write(checkpoint: Checkpoint, folder: Path, storage: Storage = "float32") -> None:
     """Write a model folder; an older one at that path is replaced when the new one is complete.
 
-    Files beside the older model that are no part of it stay.
-
-    Args:
-        checkpoint: The model.
-        folder: Where to.
-        storage: ``"float32"`` keeps every number as it is; ``"int8"`` takes a quarter of the
-            space and rounds each row of the larger matrices to 255 levels; ``"compact"`` rounds
-            the softmax's to 15 levels.
-
-    Raises:
-        ConfigError: There is no such storage.
-        CheckpointError: The folder exists and is something else than an elmokit model.
+    Files beside the older model that are no part of it stay. The storage ``"float32"`` keeps every
+    number as it is; ``"int8"`` takes a quarter of the space and rounds each row of the larger
+    matrices to 255 levels; ``"compact"`` rounds the softmax's to 15 levels.
     """
     if storage not in get_args(Storage):
         raise ConfigError(f"storage={storage!r}: use {' or '.join(map(repr, get_args(Storage)))}")
@@ -177,18 +164,14 @@ def check_sizes(path: Path, config: ModelConfig, stored: int) -> None:
 
     Exact shapes are compared later, but against a model that must be allocated first.
     """
-    sizes = {f"lstm.{name}": getattr(config.lstm, name) for name in ("layers", "cells", "width")}
+    sizes = {
+        f"{part}.{name}": getattr(getattr(config, part), name)
+        for part, names in _SIZES.items()
+        if getattr(config, part) is not None
+        for name in names
+    }
     if config.characters is not None:
-        sizes["characters.dim"] = config.characters.dim
-        sizes["characters.rows"] = config.characters.rows
-        sizes["characters.highways"] = config.characters.highways
         sizes["characters.filters"] = config.characters.width * config.characters.widest_filter
-    if config.words is not None:
-        sizes["words.rows"], sizes["words.dim"] = config.words.rows, config.words.dim
-    if config.softmax is not None:
-        sizes["softmax.words"] = config.softmax.words
-    if config.mix is not None:
-        sizes["mix.count"] = config.mix.count
     for name, size in sizes.items():
         if size > stored:
             raise CheckpointError(
@@ -196,8 +179,17 @@ def check_sizes(path: Path, config: ModelConfig, stored: int) -> None:
             )
 
 
-def _read_lines(path: Path) -> list[str]:
+def read_word_lists(
+    folder: Path, text: TextConfig
+) -> tuple[Vocabulary | None, tuple[str, ...] | None]:
+    """The vocabulary and the symbols of a model folder, where it has them."""
+    words, symbols = (_read_lines(folder / name) for name in (VOCABULARY_FILE, SYMBOLS_FILE))
+    vocabulary = Vocabulary(words, text) if words is not None else None
+    return vocabulary, symbols
+
+
+def _read_lines(path: Path) -> tuple[str, ...] | None:
     try:
-        return split_lines(path.read_bytes(), str(path))
+        return tuple(split_lines(path.read_bytes(), str(path))) if path.is_file() else None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None

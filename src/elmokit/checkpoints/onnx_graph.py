@@ -33,11 +33,7 @@ SMALLEST_SCALE = 1e-30
 
 
 def import_onnx() -> Any:
-    """The package onnx.
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
+    """The package onnx, or a `MissingExtraError`."""
     try:
         import onnx
     except ImportError as error:
@@ -48,10 +44,8 @@ def import_onnx() -> Any:
 class GraphBuilder:
     """Collects the nodes of a graph; a value is identified by its name.
 
-    Args:
-        name: Name of the graph, and the start of all names in it.
-        int8: Multiply with 8-bit matrices; see `matmul`.
-        parent: The graph in whose node this one runs. It holds the constants of both.
+    All names begin with that of the graph. `parent` is the graph in whose node this one runs; it
+    holds the constants of both.
     """
 
     def __init__(self, name: str, *, int8: bool, parent: GraphBuilder | None = None) -> None:
@@ -71,12 +65,12 @@ class GraphBuilder:
         self._constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
-    def input(self, name: str, dtype: str, dims: Dims | None = None) -> str:
+    def input(self, name: str, dtype: str, dims: Dims) -> str:
         """A value that comes from outside."""
         self._inputs.append(self._value(name, dtype, dims))
         return name
 
-    def output(self, value: str, name: str, dtype: str, dims: Dims | None = None) -> None:
+    def output(self, value: str, name: str, dtype: str, dims: Dims) -> None:
         """A value that goes outside, under a name of its own."""
         self._nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
         self._outputs.append(self._value(name, dtype, dims))
@@ -87,8 +81,7 @@ class GraphBuilder:
 
     def add_many(self, op: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
         """A node with `count` outputs."""
-        number = len(self._nodes)
-        outputs = [f"{self.name}.{op}{number}.{i}" for i in range(count)]
+        outputs = [f"{self.name}.{op}{len(self._nodes)}.{i}" for i in range(count)]
         self._nodes.append(self._onnx.helper.make_node(op, list(inputs), outputs, **attributes))
         return outputs
 
@@ -104,11 +97,8 @@ class GraphBuilder:
         column_scale = np.maximum(np.abs(matrix).max(axis=0), SMALLEST_SCALE) / COLUMN_LIMIT  # (m,)
         columns = np.rint(matrix / column_scale)
         largest = self.add("ReduceMax", self.add("Abs", x), axes=[-1], keepdims=1)  # (..., 1)
-        row_scale = self.add(
-            "Max",
-            self.add("Mul", largest, self.constant(1 / ROW_LIMIT)),
-            self.constant(SMALLEST_SCALE),
-        )
+        row_scale = self.add("Mul", largest, self.constant(1 / ROW_LIMIT))
+        row_scale = self.add("Max", row_scale, self.constant(SMALLEST_SCALE))
         rows = self.add("Round", self.add("Div", x, row_scale))
         rows = self.add("Add", rows, self.constant(ROW_ZERO))
         rows = self.add("Cast", rows, to=self._onnx.TensorProto.UINT8)  # (..., n)
@@ -124,15 +114,11 @@ class GraphBuilder:
 
     def proto(self) -> Any:
         """The finished graph."""
+        constants = self._constants if self._parent is None else []
         return self._onnx.helper.make_graph(
-            self._nodes,
-            self.name,
-            self._inputs,
-            self._outputs,
-            initializer=[] if self._parent is not None else self._constants,
+            self._nodes, self.name, self._inputs, self._outputs, initializer=constants
         )
 
-    def _value(self, name: str, dtype: str, dims: Dims | None) -> Any:
+    def _value(self, name: str, dtype: str, dims: Dims) -> Any:
         kind = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        shape = None if dims is None else list(dims)
-        return self._onnx.helper.make_tensor_value_info(name, kind, shape)
+        return self._onnx.helper.make_tensor_value_info(name, kind, list(dims))

@@ -40,11 +40,7 @@ LARGEST = 2.0**120
 
 
 def quantize(tensors: Mapping[str, Tensor], *, int4_softmax: bool) -> dict[str, Tensor]:
-    """Larger matrices of a model as codes and scales, the rest unchanged.
-
-    Raises:
-        CheckpointError: A matrix holds a number that is not finite, or a magnitude above 2**120.
-    """
+    """Larger matrices of a model as codes and scales, the rest unchanged."""
     stored: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if tensor.dim() < 2 or tensor.numel() < SMALLEST_MATRIX:
@@ -62,13 +58,7 @@ def quantize(tensors: Mapping[str, Tensor], *, int4_softmax: bool) -> dict[str, 
 def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:
     """What `quantize` made of a model, in float32 again.
 
-    Args:
-        path: The file, for messages.
-        stored: Its tensors.
-        width: Columns of the softmax, which int4 codes alone do not tell.
-
-    Raises:
-        CheckpointError: Codes and scales do not belong together.
+    `width` is the number of columns of the softmax, which int4 codes alone do not tell.
     """
     scales = {name + SCALE for name, tensor in stored.items() if tensor.dtype in DTYPES}
     weights: dict[str, Tensor] = {}
@@ -78,13 +68,8 @@ def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str
         if tensor.dtype not in DTYPES:
             weights[name] = tensor
             continue
-        scale = stored.get(name + SCALE)
-        if (
-            scale is None
-            or scale.dtype != torch.float32
-            or scale.dim() != 1
-            or scale.shape != tensor.shape[:1]
-        ):
+        scale, rows = stored.get(name + SCALE), tensor.shape[:1]
+        if not rows or scale is None or scale.dtype != torch.float32 or scale.shape != rows:
             raise CheckpointError(f"{path}: the tensor {name} needs one {name}{SCALE} per row")
         if tensor.dtype == torch.int8:
             weights[name] = dequantize_int8(tensor, scale)
@@ -98,16 +83,11 @@ def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str
 def quantize_int8(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Codes of the matrix's shape in int8, and a float32 scale for each row (first dimension).
 
-    The error is at most half a scale, which is 1/254 of the row's largest magnitude.
-
-    Raises:
-        ValueError: A number is not finite, or its magnitude is above 2**120.
+    The error is at most half a scale, which is 1/254 of the row's largest magnitude. A number that
+    is not finite, or a magnitude above 2**120, is a ValueError; so in `quantize_int4`.
     """
-    rows = matrix.reshape(len(matrix), -1)  # (R, C)
-    scales = _scales(rows, INT8_LEVELS)  # (R,)
-    divisors = torch.where(scales == 0, torch.inf, scales)  # (R,)
-    codes = (rows / divisors[:, None]).round().to(torch.int8)  # (R, C)
-    return codes.reshape(matrix.shape), scales
+    codes, scales = _codes(matrix.reshape(len(matrix), -1), INT8_LEVELS)
+    return codes.to(torch.int8).reshape(matrix.shape), scales
 
 
 def dequantize_int8(codes: Tensor, scales: Tensor) -> Tensor:
@@ -117,18 +97,13 @@ def dequantize_int8(codes: Tensor, scales: Tensor) -> Tensor:
 
 
 def quantize_int4(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes (R, half the columns) in uint8, and a float32 scale for each row of (R, C).
-
-    Raises:
-        ValueError: A number is not finite, or its magnitude is above 2**120.
-    """
+    """Codes (R, half the columns) in uint8, and a float32 scale for each row of (R, C)."""
     best_codes = torch.zeros(matrix.shape, dtype=torch.int8)
     best_scales = torch.zeros(len(matrix))
     least = torch.full((len(matrix),), torch.inf)
     for share in INT4_SHARES:
-        scales = _scales(matrix, INT4_LEVELS / share)  # (R,)
-        divisors = torch.where(scales == 0, torch.inf, scales)  # (R,)
-        codes = (matrix / divisors[:, None]).round().clamp(-INT4_LEVELS, INT4_LEVELS)  # (R, C)
+        codes, scales = _codes(matrix, INT4_LEVELS / share)  # (R, C), (R,)
+        codes = codes.clamp(-INT4_LEVELS, INT4_LEVELS)
         errors = (codes * scales[:, None] - matrix).square().sum(dim=1)  # (R,)
         better = errors < least
         least = torch.where(better, errors, least)
@@ -146,15 +121,14 @@ def dequantize_int4(codes: Tensor, scales: Tensor, columns: int) -> Tensor:
     return (both.float() - (INT4_LEVELS + 1)) * scales[:, None]
 
 
-def _scales(rows: Tensor, levels: float) -> Tensor:
-    """A scale for each row (R, C) with which its largest magnitude is about `levels`."""
+def _codes(rows: Tensor, levels: float) -> tuple[Tensor, Tensor]:
+    """Rounded rows (R, C), and scales (R,) with which the largest magnitudes are about `levels`."""
     largest = rows.abs().amax(dim=1)  # (R,)
     if not bool((largest <= LARGEST).all()):  # a NaN is not smaller either
         raise ValueError(f"it holds a number that is not finite or larger than {LARGEST:.0e}")
-    return torch.where(largest < NEARLY_ZERO, 0, _round_up(largest / levels))
-
-
-def _round_up(scales: Tensor) -> Tensor:
-    bits = scales.view(torch.int32)
     mask = (1 << SCALE_BITS) - 1
-    return ((bits + mask) & ~mask).view(torch.float32)
+    bits = (largest / levels).view(torch.int32)
+    scales = ((bits + mask) & ~mask).view(torch.float32)  # rounded up
+    scales = torch.where(largest < NEARLY_ZERO, 0, scales)
+    divisors = torch.where(scales == 0, torch.inf, scales)  # (R,)
+    return (rows / divisors[:, None]).round(), scales

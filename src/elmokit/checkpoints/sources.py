@@ -42,23 +42,11 @@ class Extras:
     vocabulary: Path | None = None
 
 
-@dataclass(frozen=True)
-class FolderLayout:
-    """A kind of model folder: how it is recognised and read."""
-
-    name: str
-    evidence: str
-    """What must be in the folder, in words."""
-    matches: Callable[[Path], bool]
-    read: Callable[[Path, Extras], Checkpoint]
-
-
 def _hdf5_files(folder: Path) -> list[Path]:
     """HDF5 files that may be weights, the likeliest first."""
-    files = [
-        path for path in folder.iterdir() if path.is_file() and _starts(path, bilm_hdf5.SIGNATURE)
-    ]
-    return sorted(files, key=lambda path: (path.name not in _USUAL_NAMES, path.name))
+    files = filter(Path.is_file, folder.iterdir())
+    found = [path for path in files if _starts(path, bilm_hdf5.SIGNATURE)]
+    return sorted(found, key=lambda path: (path.name not in _USUAL_NAMES, path.name))
 
 
 def _read_hdf5(folder: Path, extras: Extras) -> Checkpoint:
@@ -89,53 +77,46 @@ def _read_archive_folder(folder: Path, extras: Extras) -> Checkpoint:
     )
 
 
-FOLDER_LAYOUTS = (
-    FolderLayout(
-        "elmokit",
+def _has(*names: str) -> Callable[[Path], bool]:
+    return lambda folder: all((folder / name).is_file() for name in names)
+
+
+# Kinds of model folders: what must be in one, in words; how it is recognised; how it is read.
+FOLDER_LAYOUTS: dict[
+    str, tuple[str, Callable[[Path], bool], Callable[[Path, Extras], Checkpoint]]
+] = {
+    "elmokit": (
         'config.json with "format": "elmokit", and model.safetensors',
         native.is_native,
         lambda folder, extras: native.read(folder),
     ),
-    FolderLayout(
-        transformers_folder.KIND,
+    transformers_folder.KIND: (
         'config.json with "model_type": "elmokit", and model.safetensors',
         transformers_folder.matches,
         lambda folder, extras: transformers_folder.read(folder),
     ),
-    FolderLayout(
-        "ELMoForManyLangs",
+    "ELMoForManyLangs": (
         "token_embedder.pkl and encoder.pkl",
-        lambda folder: (
-            (folder / many_langs.EMBEDDER_FILE).is_file()
-            and (folder / many_langs.ENCODER_FILE).is_file()
-        ),
+        _has(many_langs.EMBEDDER_FILE, many_langs.ENCODER_FILE),
         lambda folder, extras: many_langs.read(folder),
     ),
-    FolderLayout(
-        "AllenNLP archive",
-        "weights.th",
-        lambda folder: (folder / allennlp_archive.WEIGHTS_FILE).is_file(),
-        _read_archive_folder,
-    ),
-    FolderLayout(
-        "TF-Hub module",
+    "AllenNLP archive": ("weights.th", _has(allennlp_archive.WEIGHTS_FILE), _read_archive_folder),
+    "TF-Hub module": (
         "variables/variables.index",
-        lambda folder: (folder / "variables" / "variables.index").is_file(),
+        _has("variables/variables.index"),
         lambda folder, extras: tf_checkpoint.read_hub_module(folder),
     ),
-    FolderLayout(
-        "TensorFlow checkpoint",
+    "TensorFlow checkpoint": (
         "*.index with *.data-00000-of-00001 and options.json",
         lambda folder: any(path.is_file() for path in folder.glob("*.index")),
         _read_tf_folder,
     ),
-    FolderLayout(
-        "bilm-tf HDF5",
+    "bilm-tf HDF5": (
         "an HDF5 file with options.json",
         lambda folder: bool(_hdf5_files(folder)),
         _read_hdf5,
     ),
-)
+}
 
 
 def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
@@ -149,14 +130,12 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
     Raises:
         CheckpointError: Nothing is there, it is of no known kind, or it is damaged.
     """
-    if source is None:
-        source = DEFAULT_MODEL
+    source = DEFAULT_MODEL if source is None else source
     if isinstance(source, str) and source.startswith(HUB_PREFIX):
         return replace(_read_path(_download(source), extras), source=source)
     path = Path(os.path.expanduser(source))
     if os.path.exists(path):
-        checkpoint = _read_path(path, extras)
-        return replace(checkpoint, source=str(path))
+        return replace(_read_path(path, extras), source=str(path))
     if os.path.isfile(f"{path}.index"):
         return tf_checkpoint.read(path, extras.options, extras.vocabulary)
     if str(source) in embedded_models():
@@ -196,10 +175,10 @@ def _read_path(path: Path, extras: Extras) -> Checkpoint:
 
 
 def _read_folder(folder: Path, extras: Extras) -> Checkpoint:
-    for layout in FOLDER_LAYOUTS:
-        if layout.matches(folder):
-            return layout.read(folder, extras)
-    looked_for = "\n".join(f"  {layout.name}: {layout.evidence}" for layout in FOLDER_LAYOUTS)
+    for _, matches, read in FOLDER_LAYOUTS.values():
+        if matches(folder):
+            return read(folder, extras)
+    looked_for = "\n".join(f"  {kind}: {row[0]}" for kind, row in FOLDER_LAYOUTS.items())
     raise CheckpointError(f"{folder}: no model found in this folder. Looked for:\n{looked_for}")
 
 

@@ -38,7 +38,6 @@ from elmokit.checkpoints.tf_table import MAX_TABLE_BYTES, Message, masked, table
 from elmokit.config import MixConfig
 from elmokit.errors import CheckpointError
 from elmokit.files import read_json
-from elmokit.text.vocab import Vocabulary, read_vocabulary
 
 # The modules on TF-Hub are the original English model, and nothing in the folder says so.
 _HUB_OPTIONS = {"lstm": {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}}
@@ -58,11 +57,9 @@ _Parts = dict[bytes, bytes]
 
 # TensorFlow's DataType numbers. numpy has no bfloat16: it is stored in 16 bits, read as float32.
 _BOOL, _BFLOAT16 = 10, 14
-_KINDS = {1: "f4", 2: "f8", 3: "i4", 4: "u1", 6: "i1", 9: "i8", 19: "f2"}
-_KINDS_STORED = _KINDS | {_BOOL: "u1", _BFLOAT16: "u2"}
-_KINDS_RETURNED = _KINDS | {_BOOL: "?", _BFLOAT16: "f4"}
-_STORED: dict[int, np.dtype[Any]] = {n: np.dtype(kind) for n, kind in _KINDS_STORED.items()}
-_RETURNED: dict[int, np.dtype[Any]] = {n: np.dtype(kind) for n, kind in _KINDS_RETURNED.items()}
+_KINDS = {1: "f4", 2: "f8", 3: "i4", 4: "u1", 6: "i1", 9: "i8", 19: "f2", _BOOL: "?"}
+_RETURNED = {n: np.dtype(kind) for n, kind in (_KINDS | {_BFLOAT16: "f4"}).items()}
+_STORED = _RETURNED | {_BOOL: np.dtype("u1"), _BFLOAT16: np.dtype("u2")}
 _OTHER_NAMES = {5: "int16", 7: "string", 8: "complex64", 20: "resource", 21: "variant"}
 
 _ENDING = re.compile(r"\.(index|meta|data-[0-9]{5,}-of-[0-9]{5,})$")
@@ -77,20 +74,14 @@ _LETTERS = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
 def read(prefix: Path, options: Path | None = None, vocabulary: Path | None = None) -> Checkpoint:
     """Read a training checkpoint, softmax included.
 
-    Args:
-        prefix: Path up to ``.index``, such as ``model.ckpt-935588``.
-        options: Its ``options.json``; found beside it when left out.
-        vocabulary: Its word list; found beside it when left out.
+    `prefix` is the path up to ``.index``; options and vocabulary are beside it when left out.
     """
     tensors = _open_bilm(prefix)
     options = options or prefix.with_name("options.json")
     if not options.is_file():
         raise CheckpointError(f"{prefix}: put options.json beside it or give options=PATH")
     config, weights = from_bilm(tensors, read_json(options))
-    words: Vocabulary | None = None
-    vocabulary = vocabulary or find_vocabulary(prefix.parent)
-    if vocabulary is not None:
-        words = read_vocabulary(vocabulary, config.text)
+    words = find_vocabulary(prefix.parent, vocabulary, config.text)
     return Checkpoint(config, weights, "TensorFlow checkpoint", str(prefix), vocabulary=words)
 
 
@@ -169,17 +160,8 @@ class TensorBundle:
     """A TensorFlow checkpoint, opened for reading.
 
     Opening reads and checks the index alone; `read` opens a data file when a tensor is requested.
-
-    Args:
-        prefix: The checkpoint's path without an ending, as in ``folder/model.ckpt-935588``; one of
-            its files does as well.
-
-    Attributes:
-        prefix: The same, without an ending.
-        entries: What the index says about each tensor, by name, in the order of the index.
-
-    Raises:
-        CheckpointError: The index is missing, damaged or of another kind.
+    `prefix` is the path without an ending (``folder/model.ckpt-935588``), or one of the files;
+    `entries` is what the index says about each tensor, by name, in the order of the index.
     """
 
     def __init__(self, prefix: str | Path) -> None:
@@ -224,18 +206,9 @@ class TensorBundle:
         return list(self.entries)
 
     def read(self, name: str) -> NDArray[Any]:
-        """Read one tensor.
+        """Read one tensor, in the machine's byte order and checked against its checksum.
 
-        Args:
-            name: One of `names`.
-
-        Returns:
-            A new array in the machine's byte order, its bytes checked against their checksum.
-            bfloat16 is widened to float32, which is exact.
-
-        Raises:
-            CheckpointError: There is no such tensor, its dtype cannot be read, or its data file is
-                missing or damaged.
+        bfloat16 is widened to float32, which is exact.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -257,12 +230,11 @@ class TensorBundle:
             raise CheckpointError(f"{where}: in shard {shard}, but there are {self._shards}")
         if offset < 0 or size < 0:
             raise CheckpointError(f"{where}: impossible position (offset {offset}, {size} bytes)")
-        slices: tuple[TensorSlice, ...] = ()
-        if 7 in message:
-            slices = tuple(
-                self._slice(name, shape, extents.messages(1), parts, where)
-                for extents in message.messages(7)
-            )
+        slices = tuple(
+            self._slice(name, shape, extents.messages(1), parts, where)
+            for extents in message.messages(7)
+        )
+        if slices:
             if any(part.entry.tf_dtype != tf_dtype for part in slices):
                 raise CheckpointError(f"{where}: its slices have another dtype than the whole")
             size = sum(part.entry.size for part in slices)
@@ -322,8 +294,7 @@ class TensorBundle:
                     f"{where}: should end at byte {entry.offset + entry.size}, but the file has "
                     f"{available}; it is truncated, fetch it again"
                 )
-            raw = np.empty(entry.size, np.uint8)
-            crc = 0
+            raw, crc = np.empty(entry.size, np.uint8), 0
             try:
                 file.seek(entry.offset)
                 for start in range(0, entry.size, _CHUNK):
@@ -377,25 +348,15 @@ def latest_prefix(folder: str | Path) -> Path | None:
     """Find the checkpoint in a folder that TensorFlow would restore.
 
     The text file ``checkpoint`` names it. Its author's folder does not matter, only the name; where
-    the file is missing or names a checkpoint that is not there, the highest step is taken.
-
-    Args:
-        folder: A folder with ``*.index`` files.
-
-    Returns:
-        The prefix to give to `TensorBundle`, or None when the folder has no ``*.index`` file.
-
-    Raises:
-        CheckpointError: The folder cannot be listed, or several checkpoints are equally good.
+    the file is missing or names a checkpoint that is not there, the highest step is taken. None
+    when the folder has no ``*.index`` file.
     """
     folder = Path(folder)
     try:
-        files = [
-            path.name for path in folder.iterdir() if path.suffix == ".index" and path.is_file()
-        ]
+        files = [path for path in folder.iterdir() if path.suffix == ".index" and path.is_file()]
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder}: cannot be listed as a folder ({error})") from error
-    found = {name.removesuffix(".index") for name in files}
+    found = {path.stem for path in files}
     named = _named_checkpoint(folder / "checkpoint")
     if named in found:
         return folder / named

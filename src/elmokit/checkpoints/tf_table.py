@@ -28,19 +28,7 @@ MAX_TABLE_BYTES = 1 << 25
 
 
 def read_varint(data: bytes, position: int, where: str) -> tuple[int, int]:
-    """Read one unsigned 64-bit varint.
-
-    Args:
-        data: The bytes that hold it.
-        position: Where it starts.
-        where: What is being read, for the error message.
-
-    Returns:
-        The value, and the position after it.
-
-    Raises:
-        CheckpointError: The bytes end inside the varint, or it does not fit in 64 bits.
-    """
+    """Read one unsigned 64-bit varint: its value, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):  # 64 bits take ten bytes at most
         if position >= len(data):
@@ -83,14 +71,8 @@ def _fields(data: bytes, where: str) -> Iterator[tuple[int, int, int | bytes]]:
 class Message:
     """One protobuf message, its values kept by field number.
 
-    Absent fields read as protobuf's defaults, and unknown ones are passed over.
-
-    Args:
-        data: The serialized message.
-        where: What it is (file, record), for error messages.
-
-    Raises:
-        CheckpointError: The bytes are not a message.
+    Absent fields read as protobuf's defaults, and unknown ones are passed over. `where` says what
+    it is (file, record), for error messages.
     """
 
     def __init__(self, data: bytes, where: str) -> None:
@@ -143,18 +125,7 @@ def masked(crc: int) -> int:
 
 
 def table_records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Yield every record of a table.
-
-    Args:
-        data: The whole file.
-        path: Its path, for error messages.
-
-    Yields:
-        Keys and values, in the order of the keys.
-
-    Raises:
-        CheckpointError: The file is damaged or of another kind.
-    """
+    """Yield the keys and values of a table, in the order of the keys; `path` is for messages."""
     if len(data) < _FOOTER_SIZE or int.from_bytes(data[-8:], "little") != _MAGIC:
         raise CheckpointError(f"{path}: is truncated or not a TensorFlow checkpoint index")
     footer = data[-_FOOTER_SIZE:-8]

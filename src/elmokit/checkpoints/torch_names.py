@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from elmokit.checkpoints.archives import check_expansion
-from elmokit.checkpoints.bilm_names import expect_option
-from elmokit.config import LstmConfig
+from elmokit.checkpoints.bilm_names import count_parts, expect_option
+from elmokit.config import CharacterConfig, LstmConfig
 from elmokit.errors import CheckpointError
 
 Tensors = Mapping[str, Tensor]
+Weights = dict[str, Tensor]
 
 _MOST_COMPRESSION = 200  # a tensor that claims to be larger than this times its file is damage
 
@@ -69,20 +70,21 @@ def get(tensors: Tensors, name: str, where: str, dims: int) -> Tensor:
     return tensor
 
 
-def count(tensors: Tensors, pattern: str) -> int:
-    """How many parts there are, by the highest number in place of ``{}`` at the start of a name.
+def get_linear(tensors: Tensors, name: str, new: str, where: str, dims: int = 2) -> Weights:
+    """The weight and the bias under `name`, by canonical names that begin with `new`."""
+    parts = (("weight", dims), ("bias", 1))
+    return {f"{new}.{part}": get(tensors, f"{name}.{part}", where, n) for part, n in parts}
 
-    One tensor makes a part, so that a file in which its other tensors are missing is not taken
-    for a smaller model.
-    """
-    numbered = re.compile(re.escape(pattern).replace(r"\{\}", r"(\d{1,4})") + r"(?:\.|$)")
-    matches = (numbered.match(name) for name in tensors)
-    return max((int(match[1]) + 1 for match in matches if match), default=0)
+
+def count(tensors: Tensors, pattern: str) -> int:
+    """How many parts there are, by the number in place of ``{}`` at the start of a name."""
+    numbered = re.escape(pattern).replace(r"\{\}", r"(\d{1,4})")
+    return count_parts(tensors, numbered + r"(?:\.|$)")
 
 
 def read_lstm(
     tensors: Tensors, prefix: str, where: str, options: Mapping[str, Any]
-) -> tuple[LstmConfig, dict[str, Tensor]]:
+) -> tuple[LstmConfig, Weights]:
     """Both LSTM stacks; `options` gives ``cell_clip`` and ``proj_clip``."""
     first = f"{prefix}forward_layer_0.input_linearity.weight"
     if first not in tensors:
@@ -99,7 +101,7 @@ def read_lstm(
         projection_clip=options.get("proj_clip"),
         forget_bias=0.0,
     )
-    weights: dict[str, Tensor] = {}
+    weights: Weights = {}
     for direction in config.directions:
         for layer in range(layers):
             old, new = f"{prefix}{direction}_layer_{layer}", f"lstm.{direction}_stack.{layer}"
@@ -113,28 +115,39 @@ def read_lstm(
     return config, weights
 
 
-def read_filters(
-    tensors: Tensors, pattern: str, where: str
-) -> tuple[tuple[tuple[int, int], ...], dict[str, Tensor]]:
-    """The CNN's filters named by `pattern`, and their (width, count)."""
-    filters = []
-    weights: dict[str, Tensor] = {}
-    for i in range(count(tensors, pattern)):
-        weight = get(tensors, pattern.format(i) + ".weight", where, 3)
-        filters.append((weight.shape[2], weight.shape[0]))
-        weights[f"encoder.characters.filters.{i}.weight"] = weight
-        bias = get(tensors, pattern.format(i) + ".bias", where, 1)
-        weights[f"encoder.characters.filters.{i}.bias"] = bias
-    return tuple(filters), weights
-
-
-def read_highways(tensors: Tensors, pattern: str, where: str) -> tuple[int, dict[str, Tensor]]:
-    """The highways named by `pattern`, the gate's sign flipped."""
-    weights: dict[str, Tensor] = {}
-    number = count(tensors, pattern)
-    for k in range(number):
-        for name, dims in (("weight", 2), ("bias", 1)):
-            both = get(tensors, f"{pattern.format(k)}.{name}", where, dims)
-            transform, gate = both.split([len(both) // 2, len(both) - len(both) // 2])
-            weights[f"encoder.characters.highways.{k}.{name}"] = torch.cat([transform, -gate])
-    return number, weights
+def read_characters(
+    tensors: Tensors,
+    names: tuple[str, str, str],
+    where: str,
+    options: Mapping[str, Any],
+    **settings: Any,
+) -> tuple[CharacterConfig, Weights]:
+    """The character CNN: table, filters and highways by the names or patterns in `names`."""
+    table_name, filter_pattern, highway_pattern = names
+    root = "encoder.characters"
+    table = get(tensors, table_name, where, 2)
+    weights = {f"{root}.embedding": table}
+    filters: list[tuple[int, int]] = []
+    for i in range(count(tensors, filter_pattern)):
+        new = f"{root}.filters.{i}"
+        weights |= get_linear(tensors, filter_pattern.format(i), new, where, 3)
+        number, _, width = weights[f"{new}.weight"].shape
+        filters.append((width, number))
+    highways = count(tensors, highway_pattern)
+    for k in range(highways):
+        both = get_linear(tensors, highway_pattern.format(k), f"{root}.highways.{k}", where)
+        for name, tensor in both.items():
+            transform, gate = tensor.tensor_split(2)
+            weights[name] = torch.cat([transform, -gate])
+    expect_option(options, "filters", [list(pair) for pair in filters], where)
+    expect_option(options, "n_highway", highways, where)
+    config = CharacterConfig(
+        rows=len(table),
+        dim=table.shape[1],
+        max_characters=options.get("max_characters_per_token", 50),
+        filters=tuple(filters),
+        activation=options.get("activation", "relu"),
+        highways=highways,
+        **settings,
+    )
+    return config, weights

@@ -12,12 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.native import CONFIG_FILE, SYMBOLS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
-from elmokit.checkpoints.native import check_sizes as check_stored
+from elmokit.checkpoints.native import CONFIG_FILE, WEIGHTS_FILE, check_sizes, read_word_lists
 from elmokit.config import ModelConfig, from_dict
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import read_json, read_tensors
-from elmokit.text.vocab import Vocabulary, split_lines
 
 MODEL_TYPE = "elmokit"
 KIND = "transformers folder"
@@ -40,24 +38,9 @@ def read(folder: Path) -> Checkpoint:
     stored = read_tensors(
         folder / WEIGHTS_FILE, names=lambda name: name.startswith(_PREFIXES), checksums=False
     )
-    weights = {_without_prefix(name): tensor for name, tensor in stored.tensors.items()}
-    check_stored(path, config, sum(tensor.numel() for tensor in weights.values()))
-    words = _read_lines(folder / VOCABULARY_FILE)
-    symbols = _read_lines(folder / SYMBOLS_FILE)
-    return Checkpoint(
-        config,
-        weights,
-        KIND,
-        str(folder),
-        vocabulary=Vocabulary(words, config.text) if words is not None else None,
-        symbols=tuple(symbols) if symbols is not None else None,
-    )
-
-
-def _read_lines(path: Path) -> list[str] | None:
-    return split_lines(path.read_bytes(), str(path)) if path.is_file() else None
-
-
-def _without_prefix(name: str) -> str:
-    prefix = next(prefix for prefix in _PREFIXES if name.startswith(prefix))
-    return name.removeprefix(prefix)
+    weights = {
+        name.removeprefix("elmo.").removeprefix("bilm."): tensor
+        for name, tensor in stored.tensors.items()
+    }
+    check_sizes(path, config, sum(tensor.numel() for tensor in weights.values()))
+    return Checkpoint(config, weights, KIND, str(folder), *read_word_lists(folder, config.text))
