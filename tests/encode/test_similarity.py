@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+import elmokit
 from elmokit.encode.similarity import compare, nearest_uses, occurrences, similarity
 from elmokit.errors import ConfigError, DataError
 
@@ -113,3 +114,33 @@ def test_similarity_refuses_bad_settings(elmo):
         nearest_uses(elmo, QUERY, 1, [], k=0)
     with pytest.raises(ConfigError, match="'all'"):
         nearest_uses(elmo, QUERY, 1, [], layers="all")
+
+
+def test_similarity_of_vectors_is_public():
+    assert elmokit.similarity is similarity
+    assert elmokit.similarity([3, 0], [1, 1]) == pytest.approx(np.sqrt(0.5))
+
+
+def test_similarity_of_sentences_has_an_axis_for_each_list(elmo):
+    texts, others = ["the bank of the river", "a cat sat"], [["a", "dog", "lay"], "the bank", ""]
+    table = elmo.similarity(texts, others)
+    assert table.shape == (2, 3)
+    pooled = [elmo.encode(side, pool="mean") for side in (texts, others)]
+    expected = [[float(similarity(a, b)) for b in pooled[1]] for a in pooled[0]]
+    np.testing.assert_allclose(table, expected, atol=1e-6)
+    assert not table[:, 2].any()  # a sentence without tokens
+    np.testing.assert_allclose(elmo.similarity(texts[0], others), table[0], atol=1e-6)
+    np.testing.assert_allclose(elmo.similarity(texts, others[1]), table[:, 1], atol=1e-6)
+    one = elmo.similarity(texts[0], others[1])
+    assert isinstance(one, float)
+    assert one == pytest.approx(table[0, 1], abs=1e-6)
+    assert elmo.similarity([], others).shape == (0, 3)
+    top = elmo.similarity(texts[0], others[1], layers="top")
+    assert top != pytest.approx(one, abs=1e-6)
+    with pytest.raises(ConfigError, match="layers='all'"):
+        elmo.similarity(texts, others, layers="all")
+
+
+def test_alphabet_and_symbols_are_at_hand(elmo):
+    assert elmo.symbols is None
+    assert elmo.alphabet.ids(["a"]).tolist()[0][:3] == [259, ord("a") + 1, 260]
