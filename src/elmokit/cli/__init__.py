@@ -21,7 +21,6 @@ from cyclopts import App, CycloptsError, Parameter
 
 from elmokit import __version__
 from elmokit.cli import (
-    adapt,
     bench,
     convert,
     corpus,
@@ -69,8 +68,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "similar": similar.EXAMPLES,
     "table": table.EXAMPLES,
     **lm.EXAMPLES,
-    "pretrain": pretrain.EXAMPLES,
-    "adapt": adapt.EXAMPLES,
+    **pretrain.EXAMPLES,
     "train": train.EXAMPLES,
     "evaluate": evaluate.EXAMPLES,
     "predict": predict.EXAMPLES,
@@ -83,7 +81,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 for verb in (
     *(encode.encode, similar.similar, table.table),
     *(lm.score, lm.perplexity, lm.substitutes, lm.generate),
-    *(pretrain.pretrain, adapt.adapt, train.train, evaluate.evaluate, predict.predict),
+    *(pretrain.pretrain, pretrain.adapt, train.train, evaluate.evaluate, predict.predict),
     *(convert.convert, info.info, info.models, serve.serve, bench.bench),
 ):
     examples = "  \n".join(EXAMPLES[verb.__name__])  # two spaces: a line break of Markdown

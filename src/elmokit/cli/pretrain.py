@@ -1,23 +1,40 @@
-"""``elmokit pretrain``: raw text in, a model folder out."""
+"""``elmokit pretrain`` and ``adapt``: text in, a model folder out."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
 from elmokit.cli.options import AtLeastOne, Field, Flag, Json, RayAddress, UsageError
 
-EXAMPLES = (
-    "elmokit pretrain corpus.txt -o my-model --preset tiny",
-    "elmokit pretrain wiki.xml.bz2 -o my-model --set optimizer.lr=1e-3 --set data.rows=256",
-    "elmokit pretrain corpus.txt -o my-model --preset tiny --resume",
-    "torchrun --nproc-per-node 8 -m elmokit pretrain corpus -o my-model --preset original",
-    "elmokit pretrain corpus -o my-model --preset original --ray-workers 8",
-)
+if TYPE_CHECKING:
+    from elmokit.corpus.prepare import CorpusConfig
 
+EXAMPLES = {
+    "pretrain": (
+        "elmokit pretrain corpus.txt -o my-model --preset tiny",
+        "elmokit pretrain wiki.xml.bz2 -o my-model --set optimizer.lr=1e-3 --set data.rows=256",
+        "elmokit pretrain corpus.txt -o my-model --preset tiny --resume",
+        "torchrun --nproc-per-node 8 -m elmokit pretrain corpus -o my-model --preset original",
+        "elmokit pretrain corpus -o my-model --preset original --ray-workers 8",
+    ),
+    "adapt": (
+        "elmokit adapt weights.hdf5 tweets.txt -o my-model --max-steps 2000",
+        "elmokit adapt my-model law.txt -o my-law-model --set optimizer.lr=1e-4",
+    ),
+}
+
+Texts = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="TEXT",
+        help="Text files of any kind that corpus reads, or one folder made by corpus prepare.",
+    ),
+]
 Set = Annotated[
     tuple[str, ...],
     Parameter(
@@ -31,34 +48,59 @@ Resume = Annotated[bool, Flag, Parameter(help="Resume the run that was stopped i
 TrainingDevice = Annotated[
     str | None, Parameter(help="Device; a GPU when there is one.", name="--device")
 ]
-Licence = Annotated[
-    str | None, Parameter(help="Licence of the text, for the model card.", name="--licence")
-]
-Tokenizer = Annotated[
-    str | None, Parameter(help="How text is split: words, space, chars, jieba, spacy:LANGUAGE.")
-]
-SentenceKind = Annotated[
-    Literal["split", "line"],
-    Parameter(help="Whether a line is running text to be split, or one sentence."),
-]
-DocumentKind = Annotated[
-    Literal["blank", "line"],
-    Parameter(help="What ends a document: a blank line, or every line."),
-]
-RayWorkers = Annotated[
-    int,
-    Parameter(
-        validator=validators.Number(gte=0),
-        help="Number of processes started with Ray, one GPU each if it has enough; 0: without Ray.",
-    ),
-]
-HeldOut = Annotated[
-    float, Parameter(help="Share of the documents that is held out for evaluation.")
-]
+
+
+@Parameter(name="*")  # the fields are options of the verb itself
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """What both verbs ask: the seed, resuming, the device, how text becomes a corpus."""
+
+    seed: Annotated[int | None, Parameter(help="Seed of everything random.")] = None
+    resume: Resume = False
+    device: TrainingDevice = None
+    tokenizer: Annotated[
+        str | None, Parameter(help="How text is split: words, space, chars, jieba, spacy:LANGUAGE.")
+    ] = None
+    sentences: Annotated[
+        Literal["split", "line"],
+        Parameter(help="Whether a line is running text to be split, or one sentence."),
+    ] = "split"
+    documents: Annotated[
+        Literal["blank", "line"],
+        Parameter(help="What ends a document: a blank line, or every line."),
+    ] = "blank"
+    heldout: Annotated[
+        float, Parameter(help="Share of the documents that is held out for evaluation.")
+    ] = 0.01
+    field: Field = "text"
+    licence: Annotated[str | None, Parameter(help="Licence of the text, for the model card.")] = (
+        None
+    )
+
+    def overrides(self, changes: tuple[str, ...], max_steps: int | None) -> list[str]:
+        """What replaces settings: --set first, then --max-steps and --seed."""
+        short = {"max_steps": max_steps, "seed": self.seed}
+        given = [f"run.{name}={value}" for name, value in short.items() if value is not None]
+        return [*changes, *given]
+
+    def preparation(self, tokenizer: str) -> CorpusConfig:
+        """How text files become a corpus."""
+        from elmokit.corpus.prepare import CorpusConfig
+
+        return CorpusConfig(
+            tokenizer=tokenizer,
+            sentences=self.sentences,
+            documents=self.documents,
+            heldout=self.heldout,
+            field=self.field,
+        )
+
+
+_DEFAULTS = TrainingOptions()
 
 
 def pretrain(  # noqa: D417 - options that verbs share bring their own help
-    texts: Annotated[tuple[str, ...], Parameter(name="TEXT")],
+    texts: Texts,
     /,
     *,
     output: Output,
@@ -66,51 +108,37 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
     config: Path | None = None,
     changes: Set = (),
     max_steps: Annotated[int | None, AtLeastOne] = None,
-    seed: int | None = None,
-    resume: Resume = False,
-    device: TrainingDevice = None,
-    tokenizer: Tokenizer = None,
-    sentences: SentenceKind = "split",
-    documents: DocumentKind = "blank",
-    heldout: HeldOut = 0.01,
-    field: Field = "text",
-    licence: Licence = None,
+    options: TrainingOptions = _DEFAULTS,
     tensorboard: Annotated[bool, Flag] = False,
-    ray_workers: RayWorkers = 0,
+    ray_workers: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0,
     ray_address: RayAddress = None,
     as_json: Json = False,
 ) -> None:
     """Train an ELMo model from raw text in any language.
 
     Args:
-        texts: Text files of any kind that corpus reads, or one folder made by corpus prepare.
         preset: tiny: minutes on a laptop. small, medium, original: the published shapes. paper:
             the published recipe to the letter.
         config: TOML file with settings that replace the preset's.
         max_steps: How many steps; the preset's when left out.
-        seed: Seed of everything random.
         tensorboard: Write for TensorBoard too.
+        ray_workers: Number of processes started with Ray, one GPU each if it has enough; 0:
+            without Ray.
     """
+    device = options.device
     if ray_address is not None and not ray_workers:
         raise UsageError("--ray-address: say how many processes with --ray-workers")
     if ray_workers and device not in (None, "cpu", "cuda"):
         raise UsageError(f"--device {device}: Ray picks the GPU; give cpu, cuda or nothing")
 
-    from elmokit.corpus.prepare import CorpusConfig
+    from elmokit.training.display import read_log
     from elmokit.training.pretrain import pretrain as train
+    from elmokit.training.run_folder import LOG_FILE, RUN_FOLDER
     from elmokit.training.settings import settings_for
 
-    short = [f"run.{name}={value}" for name, value in (("max_steps", max_steps), ("seed", seed))
-             if value is not None]  # fmt: skip
-    settings = settings_for(preset, config, [*changes, *short])
+    settings = settings_for(preset, config, options.overrides(changes, max_steps))
     settings = replace(settings, corpus=texts, output=str(output))
-    preparation = CorpusConfig(
-        tokenizer=tokenizer or settings.model.text.tokenizer,
-        sentences=sentences,
-        documents=documents,
-        heldout=heldout,
-        field=field,
-    )
+    preparation = options.preparation(options.tokenizer or settings.model.text.tokenizer)
     if ray_workers:
         from elmokit.ray.train import pretrain_with_ray
 
@@ -119,28 +147,67 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
             workers=ray_workers,
             use_gpu=None if device is None else device == "cuda",
             address=ray_address,
-            resume=resume,
+            resume=options.resume,
             preparation=preparation,
-            data_licence=licence,
+            data_licence=options.licence,
             tensorboard=tensorboard,
         )
     else:
         train(
             settings,
-            resume=resume,
+            resume=options.resume,
             device=device,
             preparation=preparation,
-            data_licence=licence,
+            data_licence=options.licence,
             tensorboard=tensorboard,
         )
     if as_json:
-        import json
-
-        from elmokit.training.display import read_log
-        from elmokit.training.run_folder import LOG_FILE, RUN_FOLDER
-
-        evaluations = [
-            e for e in read_log(output / RUN_FOLDER / LOG_FILE) if e["kind"] == "heldout"
-        ]
+        entries = read_log(output / RUN_FOLDER / LOG_FILE)
+        evaluations = [entry for entry in entries if entry["kind"] == "heldout"]
         best = min(evaluations, key=lambda entry: float(entry["score"]))
         print(json.dumps({"model": str(output), "best": best}, indent=2))
+
+
+def adapt(  # noqa: D417 - options that verbs share bring their own help
+    model: Annotated[str, Parameter(name="MODEL")],
+    texts: Texts,
+    /,
+    *,
+    output: Output,
+    softmax_steps: Annotated[int, AtLeastOne] = 500,
+    changes: Set = (),
+    max_steps: Annotated[int | None, AtLeastOne] = None,
+    options: TrainingOptions = _DEFAULTS,
+    as_json: Json = False,
+) -> None:
+    """Adapt any model to other text, and print the perplexity before and after.
+
+    A model without a softmax gets a new one for the text's words, which is trained alone first.
+
+    Args:
+        model: Any model that elmokit reads: folder, weights file, archive, name.
+        softmax_steps: Steps in which a new softmax is trained alone.
+        max_steps: How many steps after that; 1000 when left out.
+    """
+    import elmokit
+    from elmokit.training.adapt import AdaptConfig
+    from elmokit.training.adapt import adapt as train
+    from elmokit.training.settings import changed
+
+    base = AdaptConfig(output=str(output), softmax_steps=softmax_steps)
+    settings = changed(base, options.overrides(changes, max_steps))
+    elmo = elmokit.load(model, tokenizer=options.tokenizer)
+    result = train(
+        elmo,
+        list(texts),
+        settings,
+        resume=options.resume,
+        device=options.device,
+        preparation=options.preparation(elmo.config.text.tokenizer),
+        data_licence=options.licence,
+    )
+    if as_json:
+        perplexities = {"before": result.before.to_dict(), "after": result.after.to_dict()}
+        print(json.dumps({"model": result.elmo.source, **perplexities}, indent=2))
+    else:
+        print(f"before: {result.before}\n\nafter: {result.after}")

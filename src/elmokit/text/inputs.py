@@ -8,7 +8,7 @@ begin-of-word, its characters, end-of-word, then in-word padding. The padding is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -147,6 +147,11 @@ class WordInputs:
 
     characters: Any  # (N, C)
     words: Any  # (N,)
+
+    def map(self, function: Callable[[Any], Any]) -> WordInputs:
+        """The same with both parts changed."""
+        parts = (self.characters, self.words)
+        return WordInputs(*(None if part is None else function(part) for part in parts))
 
 
 class InputBuilder:

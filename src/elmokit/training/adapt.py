@@ -12,10 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from torch import Tensor
-
-from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.config import ModelConfig, SoftmaxConfig
+from elmokit.config import SoftmaxConfig
 from elmokit.corpus.prepare import CorpusConfig
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.elmo import Elmo
@@ -26,7 +23,7 @@ from elmokit.model.bilm import BiLM, build
 from elmokit.model.init import random_model
 from elmokit.text.vocab import Vocabulary
 from elmokit.training.display import Display
-from elmokit.training.distributed import DistContext, init_distributed
+from elmokit.training.distributed import init_distributed
 from elmokit.training.loop import Outcome, train
 from elmokit.training.pretrain import (
     CORPUS_FOLDER,
@@ -138,18 +135,44 @@ def adapt(
             _check_tokenizer(elmo, text)
             bilm, vocabulary, is_new = _with_softmax(elmo, text, config)
             bilm = bilm.to(context.device)
-        symbols = elmo.symbols
+
+        def train_part(
+            part: PretrainConfig, run: Path, *, frozen: bool = False
+        ) -> tuple[Outcome, Display]:
+            """The softmax alone, or everything."""
+            trainer = PretrainTrainer(
+                bilm,
+                text,
+                part,
+                context=context,
+                folder=folder.output,
+                vocabulary=vocabulary,
+                symbols=elmo.symbols,
+                frozen=frozen,
+            )
+            run.mkdir(parents=True, exist_ok=True)
+            display = Display(run / LOG_FILE, visible=context.is_main)
+            if frozen:
+                display.note(f"a new softmax for {len(vocabulary):,} words is trained alone first")
+            loop = replace(loop_config(part), evaluate_first=not frozen)
+            outcome = train(
+                trainer, loop, folder=run, context=context, display=display, resume=resume
+            )
+            display.close()
+            if outcome.reason == "interrupted":
+                raise KeyboardInterrupt
+            return outcome, display
+
         if is_new:
-            _train(
-                bilm, text, _softmax_alone(settings, config), vocabulary, symbols, context,
-                folder.training / SOFTMAX_FOLDER, folder=folder.output, resume=resume, frozen=True,
-            )  # fmt: skip
-        start = Elmo(_checkpoint(elmo, bilm, vocabulary), device=context.device)
-        before = heldout_perplexity(start, text, None, carry=config.data.carry)
-        outcome, display = _train(
-            bilm, text, settings, vocabulary, symbols, context, folder.training,
-            folder=folder.output, resume=resume, frozen=False,
-        )  # fmt: skip
+            alone = _softmax_alone(settings, config)
+            train_part(alone, folder.training / SOFTMAX_FOLDER, frozen=True)
+        weights = {name: tensor.detach() for name, tensor in bilm.state_dict().items()}
+        start = replace(
+            elmo.checkpoint(), config=bilm.config, weights=weights, vocabulary=vocabulary, card=None
+        )
+        first = Elmo(start, device=context.device)
+        before = heldout_perplexity(first, text, None, carry=config.data.carry)
+        outcome, display = train_part(settings, folder.training)
         best: Best | None = None
         if context.is_main:
             best = finish(folder, settings, text, outcome, context, display, data_licence, before)
@@ -171,48 +194,13 @@ def _check_tokenizer(elmo: Elmo, text: TokenCorpus) -> None:
         )
 
 
-def _train(
-    bilm: BiLM,
-    text: TokenCorpus,
-    settings: PretrainConfig,
-    vocabulary: Vocabulary,
-    symbols: tuple[str, ...] | None,
-    context: DistContext,
-    run: Path,
-    *,
-    folder: Path,
-    resume: bool,
-    frozen: bool,
-) -> tuple[Outcome, Display]:
-    """One part of an adaptation: the softmax alone, or everything."""
-    trainer = PretrainTrainer(
-        bilm,
-        text,
-        settings,
-        context=context,
-        folder=folder,
-        vocabulary=vocabulary,
-        symbols=symbols,
-        frozen=frozen,
-    )
-    run.mkdir(parents=True, exist_ok=True)
-    display = Display(run / LOG_FILE, visible=context.is_main)
-    if frozen:
-        display.note(f"a new softmax for {len(vocabulary):,} words is trained alone first")
-    loop = replace(loop_config(settings), evaluate_first=not frozen)
-    outcome = train(trainer, loop, folder=run, context=context, display=display, resume=resume)
-    display.close()
-    if outcome.reason == "interrupted":
-        raise KeyboardInterrupt
-    return outcome, display
-
-
 def _with_softmax(
     elmo: Elmo, text: TokenCorpus, config: AdaptConfig
 ) -> tuple[BiLM, Vocabulary, bool]:
-    """The model with a softmax: its own, or a new one for the text's words."""
+    """A copy of the model with a softmax: its own, or a new one for the text's words."""
+    weights = {name: tensor.clone() for name, tensor in elmo.checkpoint().weights.items()}
     if elmo.config.softmax is not None and elmo.vocabulary is not None:
-        return build(elmo.config, _copied(elmo), elmo.source), elmo.vocabulary, False
+        return build(elmo.config, weights, elmo.source), elmo.vocabulary, False
     spelling = elmo.config.text
     if elmo.config.words is not None:
         assert elmo.vocabulary is not None
@@ -222,35 +210,15 @@ def _with_softmax(
         special = [spelling.begin, spelling.end, spelling.unknown]
         vocabulary = Vocabulary([*special, *frequent[3:]], spelling)
     shape = replace(elmo.config, softmax=SoftmaxConfig(words=len(vocabulary)))
-    fresh = _softmax_weights(shape, config.run.seed)
-    return build(shape, {**_copied(elmo), **fresh}, elmo.source), vocabulary, True
-
-
-def _copied(elmo: Elmo) -> dict[str, Tensor]:
-    """Copies of the weights, so that the given model is not changed."""
-    return {name: tensor.clone() for name, tensor in elmo.checkpoint().weights.items()}
-
-
-def _softmax_weights(shape: ModelConfig, seed: int) -> dict[str, Tensor]:
-    weights = random_model(shape, seed).state_dict()
-    return {name: tensor for name, tensor in weights.items() if name.startswith("softmax.")}
+    fresh = random_model(shape, config.run.seed).state_dict()
+    weights |= {name: tensor for name, tensor in fresh.items() if name.startswith("softmax.")}
+    return build(shape, weights, elmo.source), vocabulary, True
 
 
 def _softmax_alone(settings: PretrainConfig, config: AdaptConfig) -> PretrainConfig:
+    steps = config.softmax_steps
     return replace(
         settings,
         optimizer=replace(settings.optimizer, lr=config.softmax_lr),
-        run=replace(
-            settings.run,
-            max_steps=config.softmax_steps,
-            evaluate_every=config.softmax_steps,
-            patience=0,
-        ),
-    )
-
-
-def _checkpoint(elmo: Elmo, bilm: BiLM, vocabulary: Vocabulary) -> Checkpoint:
-    weights = {name: tensor.detach() for name, tensor in bilm.state_dict().items()}
-    return replace(
-        elmo.checkpoint(), config=bilm.config, weights=weights, vocabulary=vocabulary, card=None
+        run=replace(settings.run, max_steps=steps, evaluate_every=steps, patience=0),
     )

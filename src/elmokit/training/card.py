@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -27,23 +26,14 @@ def model_card(
     outcome: Outcome,
     measured: Perplexity,
     context: DistContext,
-    *,
     title: str,
     data_licence: str | None,
     before: Perplexity | None = None,
 ) -> str:
-    """Everything one must know about a model, as Markdown.
+    """Everything one must know about the best model of a run, as Markdown.
 
-    Args:
-        elmo: The best model of the run.
-        config: The run's settings.
-        corpus: What it was trained on.
-        outcome: How the run ended.
-        measured: The best model's perplexity on all of the held-out text.
-        context: The processes of the run.
-        title: The model's name.
-        data_licence: Under which licence the text is, as the user states it.
-        before: Perplexity before an adaptation.
+    `measured` is its perplexity on all of the held-out text, `before` that before an adaptation;
+    `data_licence` is as the user states it.
     """
     train = corpus.split("train")
     parameters = sum(p.numel() for p in elmo.bilm.parameters())
@@ -95,8 +85,7 @@ def draw_curves(log: Path, picture: Path) -> bool:
     axes = figure.subplots(1, 2)
     axes[0].plot([e["step"] for e in train], [e["loss"] for e in train], color="black", lw=0.8)
     axes[0].set(xlabel="step", ylabel="training loss (nats per token)")
-    names: Sequence[tuple[str, str]] = (("forward", "--"), ("backward", ":"), ("perplexity", "-"))
-    for name, line in names:
+    for name, line in (("forward", "--"), ("backward", ":"), ("perplexity", "-")):
         points = [(e["step"], e[name]) for e in heldout if name in e]
         if points:
             axes[1].plot(*zip(*points, strict=True), line, color="black", label=name)

@@ -62,15 +62,9 @@ class Window:
 
 
 class SentenceStreams:
-    """The rows of one process.
+    """Windows of `unroll` steps of the rows that one process reads, out of `total_rows`.
 
-    Args:
-        sentences: The corpus; it must not be empty.
-        rows: Which of all rows this process reads.
-        total_rows: All rows of all processes.
-        unroll: Steps of a window.
-        seed: Decides the order.
-        start: How many windows were read already.
+    The corpus must not be empty; `start` is the number of windows that were read already.
     """
 
     def __init__(
@@ -104,10 +98,7 @@ class SentenceStreams:
 
     def __next__(self) -> Window:
         """The next window; there is always one."""
-        while True:
-            short = [i for i, b in enumerate(self._buffers) if b.shape[1] < self._unroll]
-            if not short:
-                break
+        while short := [i for i, b in enumerate(self._buffers) if b.shape[1] < self._unroll]:
             self._fill(short)
         cut = np.stack([buffer[:, : self._unroll] for buffer in self._buffers])  # (B, 4, T)
         self._buffers = [buffer[:, self._unroll :] for buffer in self._buffers]
@@ -220,9 +211,8 @@ class SoftmaxSample:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> SoftmaxSample:
         """The same with every tensor changed."""
-        changed = map(function, (self.rows, self.targets, self.negatives, self.accidental_hits))
-        rows, targets, negatives, accidental_hits = changed
-        return SoftmaxSample(rows, self.used, targets, negatives, accidental_hits)
+        changed = map(function, (self.targets, self.negatives, self.accidental_hits))
+        return SoftmaxSample(function(self.rows), self.used, *changed)
 
 
 @dataclass(frozen=True)
@@ -240,13 +230,9 @@ class LmBatch:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> LmBatch:
         """The same with every tensor changed, always in the same order."""
-
-        def optional(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else function(tensor)
-
         return replace(
             self,
-            inputs=tuple(WordInputs(*map(optional, (i.characters, i.words))) for i in self.inputs),
+            inputs=tuple(inputs.map(function) for inputs in self.inputs),
             word_indices=function(self.word_indices),
             starts=function(self.starts),
             targets=function(self.targets),
@@ -255,13 +241,7 @@ class LmBatch:
 
 
 class CorpusWords:
-    """What the model reads and predicts for every word of a corpus.
-
-    Args:
-        words: The corpus's words in the order of their ids.
-        inputs: Gives the ids that the model reads.
-        vocabulary: The words that the softmax predicts.
-    """
+    """What the model reads and predicts for every word of a corpus, given in order of their ids."""
 
     def __init__(self, words: Sequence[str], inputs: InputBuilder, vocabulary: Vocabulary) -> None:
         self._characters: NDArray[np.int32] | None = None
@@ -303,15 +283,10 @@ class CorpusWords:
 
 
 class BatchMaker:
-    """Turns windows into batches.
+    """Turns windows into batches, with negatives where there is a sampler.
 
-    Args:
-        table: The corpus's words.
-        directions: 1 or 2.
-        sampler: Draws negatives; None for a loss over all words.
-        seed: Of the negatives.
-        gpu: Pin the tensors' memory, and round the numbers of words up, so that shapes repeat
-            and a captured CUDA graph can be replayed.
+    For a GPU the tensors' memory is pinned, and the numbers of words are rounded up, so that shapes
+    repeat and a captured CUDA graph can be replayed.
     """
 
     def __init__(
@@ -338,15 +313,14 @@ class BatchMaker:
         read, goal = read.transpose(0, 2, 1), goal.transpose(0, 2, 1)  # (D, T, B)
         distinct, indices = _distinct(read, len(self._table))
         order = np.argsort(self._table.lengths(distinct), kind="stable")
-        groups = np.array_split(order, self._groups)
         position = np.empty_like(order)  # of each distinct word among the padded groups
         start, inputs = 0, []
-        for group in groups:
+        for group in np.array_split(order, self._groups):
             padded = -(-len(group) // self._round) * self._round
             position[group] = start + np.arange(len(group))
             words = np.full(padded, distinct[0])
             words[: len(group)] = distinct[group]
-            inputs.append(self._inputs(words))
+            inputs.append(self._table.inputs(words, trim=not self._pin).map(self._tensor))
             start += padded
         targets = self._table.targets[goal].reshape(self._directions, -1)  # (D, N)
         return LmBatch(
@@ -361,8 +335,7 @@ class BatchMaker:
     def _sample(self, targets: NDArray[np.int64], window: int) -> SoftmaxSample:
         assert self._sampler is not None
         drawn = [self._sampler.draw(self._seed, window, d) for d in range(self._directions)]
-        negatives = np.stack(drawn)  # (D, K)
-        together = np.concatenate([targets, negatives], axis=1)
+        together = np.concatenate([targets, np.stack(drawn)], axis=1)  # (D, N + K)
         rows, indices = _distinct(together, self._sampler.words)
         target_indices, negative_indices = np.split(indices, [targets.shape[1]], axis=1)
         accidental_hits = np.empty(targets.shape, dtype=np.int32)
@@ -373,20 +346,8 @@ class BatchMaker:
             accidental_hits[d] = column[goal]
         padded = np.zeros(-(-len(rows) // self._round) * self._round, dtype=np.int64)
         padded[: len(rows)] = rows
-        return SoftmaxSample(
-            self._tensor(padded),
-            len(rows),
-            self._tensor(target_indices),
-            self._tensor(negative_indices),
-            self._tensor(accidental_hits),
-        )
-
-    def _inputs(self, words: NDArray[np.int64]) -> WordInputs:
-        inputs = self._table.inputs(words, trim=not self._pin)
-        return WordInputs(*map(self._optional, (inputs.characters, inputs.words)))
-
-    def _optional(self, array: NDArray[np.integer] | None) -> Tensor | None:
-        return None if array is None else self._tensor(array)
+        parts: list[NDArray[Any]] = [target_indices, negative_indices, accidental_hits]
+        return SoftmaxSample(self._tensor(padded), len(rows), *map(self._tensor, parts))
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array))

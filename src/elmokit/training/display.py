@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,12 +17,9 @@ from elmokit.files import atomic_file
 class Display:
     """Progress of one run; visible in the main process alone.
 
-    Args:
-        log: File for JSON lines; entries beyond the step a run is resumed from are dropped.
-        visible: Whether anything is shown or written at all.
-        tensorboard: Folder for TensorBoard.
-        stream: Where the table goes.
-        parts: Names of the losses that make up the loss, one column each.
+    Without `visible` nothing is shown or written. `log` is a file of JSON lines; entries beyond the
+    step a run is resumed from are dropped. `parts` names the losses that make up the loss, one
+    column each.
     """
 
     def __init__(
@@ -94,10 +92,9 @@ class Display:
     def evaluation(self, step: int, measured: Mapping[str, float], *, better: bool) -> None:
         """The result of an evaluation on held-out data."""
         self._write("heldout", step, {**measured, "better": better})
-        numbers = ", ".join(
-            f"{name} {value:.4g}" for name, value in measured.items() if name != "score"
-        )
-        self.note(f"{step:>9,} held-out: {numbers}{' (best so far)' if better else ''}")
+        numbers = [f"{name} {value:.4g}" for name, value in measured.items() if name != "score"]
+        best = " (best so far)" if better else ""
+        self.note(f"{step:>9,} held-out: {', '.join(numbers)}{best}")
 
     def close(self) -> None:
         """Close what is being written."""
@@ -119,12 +116,9 @@ class Display:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Entries of a log; a last line cut short by a kill is skipped."""
     entries = []
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                entries.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        with suppress(json.JSONDecodeError):
+            entries.append(json.loads(line))
     return entries
 
 

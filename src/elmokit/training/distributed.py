@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
@@ -31,27 +32,16 @@ class PeerError(ElmokitError, RuntimeError):
     """Another process of the run has died."""
 
 
+@dataclass(frozen=True)
 class DistContext:
-    """The processes of a run.
+    """The processes of a run."""
 
-    Args:
-        rank: This process's number; 0 is the main process.
-        world_size: The number of processes.
-        device: The device of this process.
-        slow_group: Process group with a long timeout, for barriers and broadcasts.
-    """
-
-    def __init__(
-        self,
-        rank: int,
-        world_size: int,
-        device: torch.device,
-        slow_group: dist.ProcessGroup | None = None,
-    ) -> None:
-        self.rank = rank
-        self.world_size = world_size
-        self.device = device
-        self._slow_group = slow_group
+    rank: int
+    """This process's number; 0 is the main process."""
+    world_size: int
+    device: torch.device
+    slow_group: dist.ProcessGroup | None = None
+    """Process group with a long timeout, for barriers and broadcasts."""
 
     @property
     def is_main(self) -> bool:
@@ -60,9 +50,8 @@ class DistContext:
 
     def rows(self, total: int) -> range:
         """This rank's rows of the global batch."""
-        return range(
-            self.rank * total // self.world_size, (self.rank + 1) * total // self.world_size
-        )
+        start, stop = (rank * total // self.world_size for rank in (self.rank, self.rank + 1))
+        return range(start, stop)
 
     def average(self, tensors: Sequence[Tensor]) -> None:
         """All-reduce: replace tensors by their mean over all processes."""
@@ -96,13 +85,10 @@ class DistContext:
         """All-gather: every process's tensor, which may differ in length."""
         if self.world_size == 1:
             return [rows]
-        sizes = [
-            torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(self.world_size)
-        ]
         own = torch.tensor([len(rows)], device=rows.device)
+        sizes = [torch.empty_like(own) for _ in range(self.world_size)]
         self._collective(lambda: dist.all_gather(sizes, own))
-        longest = int(max(int(size) for size in sizes))
-        padded = rows.new_zeros(longest, *rows.shape[1:])
+        padded = rows.new_zeros(max(int(size) for size in sizes), *rows.shape[1:])
         padded[: len(rows)] = rows
         parts = [torch.empty_like(padded) for _ in range(self.world_size)]
         self._collective(lambda: dist.all_gather(parts, padded))
@@ -113,7 +99,7 @@ class DistContext:
         if self.world_size == 1:
             return value
         shared = torch.tensor([value], dtype=torch.float64)
-        self._collective(lambda: dist.broadcast(shared, 0, group=self._slow_group))
+        self._collective(lambda: dist.broadcast(shared, 0, group=self.slow_group))
         return float(shared)
 
     def any(self, value: bool) -> bool:
@@ -127,7 +113,7 @@ class DistContext:
     def barrier(self) -> None:
         """Block until all processes are here."""
         if self.world_size > 1:
-            self._collective(lambda: dist.barrier(group=self._slow_group))
+            self._collective(lambda: dist.barrier(group=self.slow_group))
 
     def _collective(self, action: object) -> None:
         try:
@@ -144,11 +130,7 @@ class DistContext:
 def init_distributed(device: str | None = None) -> Iterator[DistContext]:
     """Join the process group of torchrun or Ray; without them, a world size of 1.
 
-    Args:
-        device: The device; the GPU of the local rank, else the CPU, when left out.
-
-    Raises:
-        ConfigError: The device is not available.
+    The device is the GPU of the local rank, else the CPU, when left out.
     """
     initialized = dist.is_available() and dist.is_initialized()  # by Ray, which destroys it too
     if initialized:

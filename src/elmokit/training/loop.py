@@ -132,13 +132,7 @@ def train(
 ) -> Outcome:
     """Train until the last step, until nothing improves, or until interrupted.
 
-    Args:
-        trainer: What is trained.
-        config: When to do what.
-        folder: Where snapshots go.
-        context: The processes of the run.
-        display: Where progress is shown.
-        resume: Continue from the newest snapshot, when there is one.
+    Snapshots go to `folder`; `resume` continues from the newest one, when there is one.
 
     Raises:
         DivergenceError: The loss is NaN or infinite; the last good snapshot is kept.
@@ -156,35 +150,28 @@ def train(
         return loop.run(interrupted)
 
 
+@dataclass
 class _Loop:
     """One run of `train`."""
 
-    def __init__(
-        self,
-        trainer: Trainable,
-        config: LoopConfig,
-        folder: Path,
-        context: DistContext,
-        display: Display,
-        progress: Progress,
-        start: int,
-    ) -> None:
-        self._trainer = trainer
-        self._config = config
-        self._folder = folder
-        self._context = context
-        self._display = display
-        self._progress = progress
-        self._start = start
-        self._saved = start
+    _trainer: Trainable
+    _config: LoopConfig
+    _folder: Path
+    _context: DistContext
+    _display: Display
+    _progress: Progress
+    _saved: int
+    """The step of the newest snapshot; 0 without one."""
+
+    def __post_init__(self) -> None:
         self._unsaved = False
         self._pending: list[StepResult] = []
-        self._began = time.monotonic() - progress.seconds
         self._reported = time.monotonic()
+        self._began = self._reported - self._progress.seconds
 
     def run(self, interrupted: threading.Event) -> Outcome:
         """Take steps until there is a reason to stop."""
-        config, done = self._config, self._start
+        config, done = self._config, self._saved
         reason = ""
         while not reason:
             stop = self._is_interrupted(interrupted, done)

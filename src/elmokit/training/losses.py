@@ -37,16 +37,10 @@ LOGITS_AT_ONCE = 1 << 26
 def log_normaliser(
     x: Tensor, weight: Tensor, bias: Tensor, left_out: Tensor | None = None
 ) -> Tensor:
-    """Logarithm of Σ_k exp(x · w_k + b_k).
+    """Logarithm of Σ_k exp(x · w_k + b_k): (N,), float32.
 
-    Args:
-        x: The LSTM's outputs (N, P).
-        weight: The words' vectors (K, P), in the type of `x`.
-        bias: The words' biases (K,), float32.
-        left_out: The word that each token leaves out of the sum (N,), or -1 for none.
-
-    Returns:
-        (N,), float32.
+    `x` is (N, P), `weight` (K, P) in the type of `x`, `bias` (K,) in float32; `left_out` is the
+    word that each token leaves out of the sum (N,), or -1 for none.
     """
     result: Tensor = _LogNormaliser.apply(x, weight, bias, left_out)  # type: ignore[no-untyped-call]
     return result
@@ -83,9 +77,8 @@ def sampled_loss(
         if len(negatives) <= softmax.MOST_NEGATIVES:
             return softmax.sampled_loss(x, weight, bias, targets, negatives, accidental_hits)
     own = _target_logits(x, weight, bias, targets)  # (N,)
-    others = log_normaliser(
-        x, take_rows(weight, negatives), bias[negatives], accidental_hits
-    )  # (N,)
+    sampled = take_rows(weight, negatives)
+    others = log_normaliser(x, sampled, bias[negatives], accidental_hits)  # (N,)
     return (torch.logaddexp(own, others) - own).sum()
 
 
@@ -162,15 +155,7 @@ class SoftmaxLoss(ABC):
 
     @abstractmethod
     def __call__(self, top: Tensor, batch: LmBatch) -> tuple[Tensor, list[UsedRows]]:
-        """Give the loss of the top layer's outputs.
-
-        Args:
-            top: (D, N, P).
-            batch: What was read, on the device of `top`.
-
-        Returns:
-            The summed loss of each direction (D,), and the rows it used.
-        """
+        """The summed loss of each direction (D,) for top outputs (D, N, P), and the rows used."""
 
 
 class FullLoss(SoftmaxLoss):
@@ -184,29 +169,19 @@ class FullLoss(SoftmaxLoss):
 
     def __call__(self, top: Tensor, batch: LmBatch) -> tuple[Tensor, list[UsedRows]]:
         """Cross-entropy over the whole vocabulary."""
-        softmax = self._softmax
-        targets = batch.targets
-        if softmax.adaptive is not None:
-            losses = [
-                -softmax.adaptive(x.to(softmax.adaptive.head.weight.dtype), y).output.sum()
-                for x, y in zip(top, targets, strict=True)
-            ]
-            return torch.stack(losses), []
+        softmax, pairs = self._softmax, zip(top, batch.targets, strict=True)
+        if (adaptive := softmax.adaptive) is not None:
+            dtype = adaptive.head.weight.dtype
+            return torch.stack([-adaptive(x.to(dtype), y).output.sum() for x, y in pairs]), []
         table = self._bilm.encoder.words
         weight = softmax.weight if softmax.weight is not None else table.embedding  # type: ignore[union-attr]
         assert softmax.bias is not None
         cast = weight.to(top.dtype)
-        losses = [full_loss(x, cast, softmax.bias, y) for x, y in zip(top, targets, strict=True)]
-        return torch.stack(losses), []
+        return torch.stack([full_loss(x, cast, softmax.bias, y) for x, y in pairs]), []
 
 
 class SampledLoss(SoftmaxLoss):
-    """Over the target and drawn negatives.
-
-    Args:
-        bilm: The model.
-        log_expected: log of each word's inclusion probability: (V,).
-    """
+    """Over the target and drawn negatives; `log_expected`: log inclusion probabilities (V,)."""
 
     def __init__(self, bilm: BiLM, log_expected: Tensor) -> None:
         assert bilm.softmax is not None
@@ -228,7 +203,11 @@ class SampledLoss(SoftmaxLoss):
             for p in self.row_parameters
         ]
         weight = used[0].leaf if len(used) > 1 else self._weight(rows)
-        return self._sampled(top, weight, used[-1].leaf, rows, batch), used
+        corrected = used[-1].leaf - self._log_expected.index_select(0, rows)  # (R,)
+        cast = weight.to(top.dtype)
+        parts = zip(top, sample.targets, sample.negatives, sample.accidental_hits, strict=True)
+        losses = [sampled_loss(x, cast, corrected, *indices) for x, *indices in parts]
+        return torch.stack(losses), used
 
     def _weight(self, rows: Tensor) -> Tensor:
         """A tied matrix is the word input's, which gets gradients from both sides."""
@@ -236,38 +215,13 @@ class SampledLoss(SoftmaxLoss):
         assert table is not None
         return F.embedding(rows, table.embedding)
 
-    def _sampled(
-        self, top: Tensor, weight: Tensor, bias: Tensor, rows: Tensor, batch: LmBatch
-    ) -> Tensor:
-        sample = batch.sample
-        assert sample is not None
-        corrected = bias - self._log_expected.index_select(0, rows)  # (R,)
-        cast = weight.to(top.dtype)
-        losses = [
-            sampled_loss(
-                x,
-                cast,
-                corrected,
-                sample.targets[d],
-                sample.negatives[d],
-                sample.accidental_hits[d],
-            )
-            for d, x in enumerate(top)
-        ]
-        return torch.stack(losses)
-
 
 class CnnLoss(SampledLoss):
     """Sampled, with each word's output vector made from its spelling.
 
-    The characters go through the model's own CNN and a projection of this loss. Before the model
-    is evaluated or saved, `materialise` writes the vectors into the plain softmax.
-
-    Args:
-        bilm: The model; its character CNN is shared.
-        log_expected: log of each word's inclusion probability: (V,).
-        vocabulary: Inputs of all V words.
-        projection: Maps the CNN's output to the softmax's width.
+    The characters of all V words of `vocabulary` go through the model's own CNN and a projection
+    of this loss to the softmax's width. Before the model is evaluated or saved, `materialise`
+    writes the vectors into the plain softmax.
     """
 
     def __init__(
@@ -297,14 +251,10 @@ class CnnLoss(SampledLoss):
 
 
 class LogUniformSampler:
-    """Draws negatives: sets of distinct words, log-uniform over the vocabulary.
+    """Draws negatives: sets of `count` distinct words, log-uniform over a vocabulary of `words`.
 
     A vocabulary is sorted by falling frequency, so a log-uniform draw comes near to drawing words
     by how often they occur.
-
-    Args:
-        words: V, the size of the vocabulary.
-        count: Words in a set, at most V.
     """
 
     def __init__(self, words: int, count: int) -> None:

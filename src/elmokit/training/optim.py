@@ -46,10 +46,7 @@ def dense_optimizer(
     parameters = [{"params": [p for _, p in named]}]  # a group may be empty, a list may not
     if config.name == "adagrad":
         return torch.optim.Adagrad(
-            parameters,
-            lr=config.lr,
-            initial_accumulator_value=config.accumulator,
-            eps=_ADAGRAD_EPS,
+            parameters, lr=config.lr, initial_accumulator_value=config.accumulator, eps=_ADAGRAD_EPS
         )
     nesterov = config.momentum > 0
     return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum, nesterov=nesterov)
@@ -87,10 +84,6 @@ class RowOptimizer:
 
     Adagrad and plain SGD give what they would give with dense gradients. AdamW's moments and
     SGD's momentum change only when a row is touched.
-
-    Args:
-        parameters: The parameters.
-        config: Settings of the rule.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> None:
@@ -103,26 +96,24 @@ class RowOptimizer:
 
     @torch.no_grad()
     def step(self, gradients: Iterable[RowGradient], lr: float, steps: int) -> None:
-        """Change rows.
-
-        Args:
-            gradients: Parameter, distinct rows (R,), and their gradient.
-            lr: The learning rate.
-            steps: Steps taken so far, this one included.
-        """
+        """Change rows; `steps` were taken so far, this one included."""
         for parameter, rows, gradient in gradients:
             index = next(i for i, p in enumerate(self._parameters) if p is parameter)
             state = self.state[index]
             if parameter.is_cuda and TRITON and self._config.name == "adamw":
                 from elmokit.engines.triton.rows import adam_rows
 
+                betas, moments = (
+                    (self._config.betas[0], self._config.betas[1]),
+                    (state[0], state[1]),
+                )
                 adam_rows(
                     parameter,
-                    (state[0], state[1]),
+                    moments,
                     rows,
                     gradient,
                     lr=lr,
-                    betas=(self._config.betas[0], self._config.betas[1]),
+                    betas=betas,
                     eps=_ADAM_EPS,
                     steps=steps,
                 )
@@ -176,11 +167,7 @@ def merge_rows(used: Sequence[RowGradient]) -> list[RowGradient]:
 
 
 def clip_gradients(dense: Sequence[Tensor], rows: Sequence[Tensor], bound: float) -> Tensor:
-    """Scale all gradients down together so that their norm is at most `bound`.
-
-    Returns:
-        The norm before, on the device.
-    """
+    """Scale all gradients so that their norm is at most `bound`; returns the norm before."""
     everything = [*dense, *rows]
     norms = [torch.linalg.vector_norm(gradient.float()) for gradient in everything]
     norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))

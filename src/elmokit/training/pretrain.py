@@ -26,12 +26,7 @@ from elmokit.training.display import Display
 from elmokit.training.distributed import DistContext, init_distributed
 from elmokit.training.loop import LoopConfig, Outcome, train
 from elmokit.training.run_folder import RunDescription, RunFolder
-from elmokit.training.settings import (
-    PretrainConfig,
-    model_config,
-    settings_for,
-    unicode_symbols,
-)
+from elmokit.training.settings import PretrainConfig, model_config, settings_for, unicode_symbols
 from elmokit.training.trainer import PretrainTrainer, heldout_perplexity
 
 SETTINGS_FILE = "settings.toml"
@@ -94,7 +89,16 @@ def pretrain(
                 visible=context.is_main,
                 tensorboard=folder.training / "tensorboard" if tensorboard else None,
             )
-            describe_run(display, trainer, corpus, context)
+            text = corpus.split("train")
+            display.note(
+                f"{text.tokens:,} tokens in {len(text):,} sentences; "
+                f"vocabulary {len(trainer.vocabulary):,}; "
+                f"{context.world_size} process{'es' if context.world_size > 1 else ''} "
+                f"on {context.device.type}"
+            )
+            if context.is_main:
+                trainer.heldout_perplexity(tokens=100)  # faults of evaluations show at once
+            context.barrier()
         outcome = train(
             trainer,
             loop_config(config),
@@ -193,22 +197,6 @@ def _prepare(sources: list[str], folder: Path, settings: CorpusConfig) -> None:
     )
 
 
-def describe_run(
-    display: Display, trainer: PretrainTrainer, corpus: TokenCorpus, context: DistContext
-) -> None:
-    """Say what is about to happen; evaluate on a little text, so that faults show at once."""
-    text = corpus.split("train")
-    display.note(
-        f"{text.tokens:,} tokens in {len(text):,} sentences; "
-        f"vocabulary {len(trainer.vocabulary):,}; "
-        f"{context.world_size} process{'es' if context.world_size > 1 else ''} "
-        f"on {context.device.type}"
-    )
-    if context.is_main:
-        trainer.heldout_perplexity(tokens=100)
-    context.barrier()
-
-
 class Best(NamedTuple):
     """The best model of a run, and its perplexity on all of the held-out text."""
 
@@ -228,8 +216,7 @@ def finish(
 ) -> Best | None:
     """Evaluate the best model on all of the held-out text, write its card and the curves.
 
-    Returns:
-        The best model, on the device of the run; None if there was no evaluation yet.
+    The model is on the device of the run; None if there was no evaluation yet.
     """
     if not native.is_native(folder.output):
         display.note(
@@ -239,17 +226,8 @@ def finish(
         return None
     best = load(folder.output, device=context.device)
     measured = heldout_perplexity(best, corpus, None, carry=config.data.carry)
-    card = model_card(
-        best,
-        config,
-        corpus,
-        outcome,
-        measured,
-        context,
-        title=folder.output.name,
-        data_licence=data_licence,
-        before=before,
-    )
+    title = folder.output.name
+    card = model_card(best, config, corpus, outcome, measured, context, title, data_licence, before)
     stored = replace(best.checkpoint(), card=card)
     native.update(stored, folder.output)
     curves = folder.training / CURVES_FILE
@@ -260,11 +238,7 @@ def finish(
 
 
 def run_description(config: PretrainConfig) -> RunDescription:
-    """What a pretraining run is: it may be resumed with more steps or another learning rate.
-
-    Raises:
-        ConfigError: The settings do not say from where to where, or the text is standard input.
-    """
+    """What a pretraining run is: it may be resumed with more steps or another learning rate."""
     if not config.corpus or not config.output:
         raise ConfigError("PretrainConfig: corpus and output must be given")
     if "-" in config.corpus:

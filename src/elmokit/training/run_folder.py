@@ -51,11 +51,8 @@ class RunDescription:
 class RunFolder:
     """The output folder of one run: entering it, comparing settings, undoing a failed start.
 
+    The folder need not exist; `name` is the file inside ``training`` that says what the run is.
     No lock is taken: two runs in one folder at a time are the user's mistake.
-
-    Args:
-        output: The output folder, which need not exist.
-        name: The file inside ``training`` that says what the run is.
     """
 
     def __init__(self, output: str | os.PathLike[str], name: str) -> None:
@@ -73,26 +70,25 @@ class RunFolder:
     def enter(self, run: RunDescription, *, resume: bool) -> None:
         """Start a run here, or come back to one; remove what a kill left half-written.
 
-        Args:
-            run: What the run is; stored.
-            resume: Whether a run that is here is continued. Without one, a new run starts.
+        With `resume` a run that is here is continued; without one, a new run starts.
 
         Raises:
             ConfigError: A run is here and `resume` is false, the run that is here is another one,
                 or the folder holds something else. Nothing has changed then.
         """
         output, training = self.output, self.training
-        if self.holds_run and not resume:
-            raise ConfigError(
-                f"{output}: a run is there already; continue it with --resume or choose another "
-                "folder"
-            )
-        if not self.holds_run and not self._is_free():
-            raise ConfigError(f"{output} exists and holds no run; choose another folder")
         earlier: str | None = None
         if self.holds_run:
-            earlier = self.stored.read_text(encoding="utf-8")
-            self._compare(run, earlier)
+            if not resume:
+                raise ConfigError(
+                    f"{output}: a run is there already; continue it with --resume or choose "
+                    "another folder"
+                )
+            earlier = self.check_same(run)
+        elif output.exists() and not (
+            output.is_dir() and all(path == training for path in output.iterdir())
+        ):
+            raise self._no_run()
         made = next((path for path in (output, training) if not path.exists()), None)
         before = set(training.iterdir()) if made is None else set()
         training.mkdir(parents=True, exist_ok=True)
@@ -123,10 +119,7 @@ class RunFolder:
     ) -> Iterator[None]:
         """Enter the folder in the main process; leave it again if the block fails.
 
-        Args:
-            run: See `enter`.
-            resume: See `enter`.
-            context: The processes of the run; all of them call this.
+        All processes of the run call this.
         """
         from elmokit.training.distributed import PeerError
 
@@ -141,23 +134,15 @@ class RunFolder:
             self.leave()
             raise
 
-    def check_same(self, run: RunDescription) -> None:
-        """Check that the run stored here is this one.
+    def check_same(self, run: RunDescription) -> str:
+        """Check that the run stored here is this one; returns the stored text.
 
         Raises:
             ConfigError: It is another one, or there is none.
         """
         if not self.holds_run:
-            raise ConfigError(f"{self.output} exists and holds no run; choose another folder")
-        self._compare(run, self.stored.read_text(encoding="utf-8"))
-
-    def _is_free(self) -> bool:
-        """Whether the folder is not there, or has nothing that is not a run's."""
-        if not self.output.exists():
-            return True
-        return self.output.is_dir() and all(p == self.training for p in self.output.iterdir())
-
-    def _compare(self, run: RunDescription, stored: str) -> None:
+            raise self._no_run()
+        stored = self.stored.read_text(encoding="utf-8")
         before = run.read(stored, str(self.stored))
         for name, value in run.fixed.items():
             if before.get(name) != value:
@@ -165,6 +150,10 @@ class RunFolder:
                     f"{self.stored}: the run was started with {run.labels[name]}; resume it with "
                     "the same, or start a new one in another folder"
                 )
+        return stored
+
+    def _no_run(self) -> ConfigError:
+        return ConfigError(f"{self.output} exists and holds no run; choose another folder")
 
     def _store(self, text: str) -> None:
         with atomic_file(self.stored) as temporary:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 import types
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
@@ -240,13 +241,9 @@ def settings_for(
 def settings_from(
     base: Config, where: str, file: Path | None = None, overrides: Sequence[str] = ()
 ) -> Config:
-    """Any settings, changed by a TOML file, changed by single overrides.
+    """Any settings, changed by a TOML file, changed by single overrides (see `settings_for`).
 
-    Args:
-        base: The settings to start from.
-        where: Their name, for error messages.
-        file: TOML; any part may be missing.
-        overrides: Texts such as ``optimizer.lr=0.001``.
+    `where` is the name of the settings to start from, for error messages.
     """
     data = to_dict(base)
     if file is not None:
@@ -256,26 +253,22 @@ def settings_from(
             raise ConfigError(f"{file}: {error}") from None
         where = str(file)
         _merge(data, with_present_names(type(base), given, where))
-    return _overridden(type(base), data, overrides, where)
-
-
-def changed(config: Config, overrides: Sequence[str]) -> Config:
-    """Any settings with single overrides such as ``optimizer.lr=0.001``."""
-    return _overridden(type(config), to_dict(config), overrides, "settings")
-
-
-def _overridden(
-    kind: type[Config], data: dict[str, Any], overrides: Sequence[str], where: str
-) -> Config:
     for text in overrides:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"override {text!r}: write it as name=value")
         path = name.strip().split(".")
         where = f"override {name.strip()}"
-        change = _nested(path, _value(value.strip(), _hint(kind, path)))
-        _merge(data, with_present_names(kind, change, where))
-    return from_dict(kind, data, where)
+        change: Any = _value(value.strip(), _hint(type(base), path))
+        for part in reversed(path):
+            change = {part: change}
+        _merge(data, with_present_names(type(base), change, where))
+    return from_dict(type(base), data, where)
+
+
+def changed(config: Config, overrides: Sequence[str]) -> Config:
+    """Any settings with single overrides such as ``optimizer.lr=0.001``."""
+    return settings_from(config, "settings", overrides=overrides)
 
 
 def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
@@ -286,12 +279,6 @@ def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
             base.pop(name, None)
         else:
             base[name] = value
-
-
-def _nested(path: Sequence[str], value: object) -> dict[str, Any]:
-    for name in reversed(path[1:]):
-        value = {name: value}
-    return {path[0]: value}
 
 
 def _hint(kind: type, path: Sequence[str]) -> object:
@@ -347,11 +334,11 @@ def model_config(config: PretrainConfig, corpus: TokenCorpus) -> ModelConfig:
 
 def unicode_symbols(corpus: TokenCorpus, config: ModelConfig) -> tuple[str, ...]:
     """The characters of the training text, most frequent first, and the markers."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for word, count in zip(corpus.words, corpus.counts.tolist(), strict=True):
         if count:
             for character in word:
-                counts[character] = counts.get(character, 0) + count
+                counts[character] += count
     found = sorted(counts, key=lambda character: (-counts[character], character))
     text = config.text
     return (*found, text.begin, text.end, "<oov>", "<pad>", "<bow>", "<eow>")

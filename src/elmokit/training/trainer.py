@@ -33,13 +33,7 @@ from elmokit.training.data import (
 )
 from elmokit.training.distributed import DistContext
 from elmokit.training.loop import StepResult
-from elmokit.training.losses import (
-    CnnLoss,
-    FullLoss,
-    LogUniformSampler,
-    SampledLoss,
-    SoftmaxLoss,
-)
+from elmokit.training.losses import CnnLoss, FullLoss, LogUniformSampler, SampledLoss, SoftmaxLoss
 from elmokit.training.optim import (
     RowGradient,
     RowOptimizer,
@@ -52,7 +46,6 @@ from elmokit.training.optim import (
 )
 from elmokit.training.settings import SEEDS, PretrainConfig
 
-_STATE_NAMES = ("cells", "output")  # of the cell state and the hidden state in snapshots
 _CARRY_ROWS, _CARRY_SENTENCES = 256, 50
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -66,17 +59,10 @@ class _Gradients(NamedTuple):
 
 
 class PretrainTrainer:
-    """A `Trainable` for the training loop.
+    """Changes the weights of `bilm`, which is on the context's device; the best go to `folder`.
 
-    Args:
-        bilm: The model, on the context's device; its weights are changed.
-        corpus: The text.
-        config: The run's settings.
-        context: The processes of the run.
-        folder: Where the best model goes.
-        vocabulary: The softmax's words; the corpus's most frequent ones when left out.
-        symbols: The dictionary of a Unicode alphabet.
-        frozen: Train the softmax alone.
+    The softmax's words are the corpus's most frequent ones when `vocabulary` is left out; `symbols`
+    is the dictionary of a Unicode alphabet. If `frozen`, the softmax alone is trained.
     """
 
     def __init__(
@@ -183,12 +169,8 @@ class PretrainTrainer:
         self._row_optimizer.step(rows, lr, number + 1)
         self._optimizer.zero_grad(set_to_none=True)
         data = self._config.data
-        return StepResult(
-            torch.stack(losses).mean(dim=0),
-            norm,
-            data.rows * data.unroll * config.accumulate,
-            lr,
-        )
+        tokens = data.rows * data.unroll * config.accumulate
+        return StepResult(torch.stack(losses).mean(dim=0), norm, tokens, lr)
 
     def _window(self) -> _Gradients:
         """The gradients of the next window."""
@@ -265,11 +247,9 @@ class PretrainTrainer:
             return {"score": 0.0}
         check_weights(self._bilm.config, self._weights(), str(self._folder))
         result = self.heldout_perplexity(self._config.run.evaluate_tokens)
-        measured = {"score": result.perplexity, "perplexity": result.perplexity}
-        measured["forward"] = result.forward
-        if result.backward is not None:
-            measured["backward"] = result.backward
-        return measured
+        backward = {} if result.backward is None else {"backward": result.backward}
+        mean = result.perplexity
+        return {"score": mean, "perplexity": mean, "forward": result.forward, **backward}
 
     def heldout_perplexity(self, tokens: int | None) -> Perplexity:
         """Perplexity on the first so many tokens of the held-out text; all when None."""
@@ -309,24 +289,23 @@ class PretrainTrainer:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Weights, optimizer state, LSTM state of all rows, RNG states, position in the data."""
+        device = self._context.device
         tensors = {f"model.{name}": p.detach() for name, p in self._named_parameters()}
-        for name, group in self._optimizer_tensors():
-            tensors[name] = group
+        tensors.update(self._optimizer_tensors())
+        shared = {name: rows.transpose(0, 1) for name, rows in self._lstm_tensors()}  # (B, D, ...)
+        shared["random.cpu"] = torch.get_rng_state()[None].to(device)
+        if device.type == "cuda":
+            shared["random.cuda"] = torch.cuda.get_rng_state(device)[None].to(device)
+        for name, rows in shared.items():
+            tensors[name] = torch.cat(self._context.gather_rows(rows.contiguous()))
+        facts = {"windows": self._windows, "processes": self._context.world_size}
+        return tensors, {**facts, "corpus": self._corpus_sizes()}
+
+    def _lstm_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """The LSTM state of this process's rows, (D, B, ...), by its names in snapshots."""
         for number, state in enumerate(self._states):
-            for part, rows in zip(_STATE_NAMES, state, strict=True):
-                gathered = self._context.gather_rows(rows.transpose(0, 1).contiguous())
-                tensors[f"lstm.{number}.{part}"] = torch.cat(gathered)  # (B, D, ...)
-        own = torch.get_rng_state()[None].to(self._context.device)
-        tensors["random.cpu"] = torch.cat(self._context.gather_rows(own))
-        if self._context.device.type == "cuda":
-            gpu = torch.cuda.get_rng_state(self._context.device)[None].to(self._context.device)
-            tensors["random.cuda"] = torch.cat(self._context.gather_rows(gpu))
-        facts = {
-            "windows": self._windows,
-            "processes": self._context.world_size,
-            "corpus": self._corpus_sizes(),
-        }
-        return tensors, facts
+            for part, rows in zip(("cells", "output"), state, strict=True):
+                yield f"lstm.{number}.{part}", rows
 
     def _corpus_sizes(self) -> list[int]:
         text = self._corpus.split("train")
@@ -348,9 +327,8 @@ class PretrainTrainer:
                 for name, group in self._optimizer_tensors():
                     group.copy_(tensors[name])
             mine = slice(self._rows.start, self._rows.stop)
-            for number, state in enumerate(self._states):
-                for part, rows in zip(_STATE_NAMES, state, strict=True):
-                    rows.copy_(tensors[f"lstm.{number}.{part}"][mine].transpose(0, 1))
+            for name, rows in self._lstm_tensors():
+                rows.copy_(tensors[name][mine].transpose(0, 1))
             self._windows = int(snapshot.facts["windows"])
             if snapshot.facts["processes"] == self._context.world_size:
                 # Copies, because torch reads the state from the start of its storage.
@@ -384,11 +362,7 @@ def heldout_perplexity(
 ) -> Perplexity:
     """Perplexity on a corpus's held-out text, or its first so many tokens.
 
-    Args:
-        elmo: The model.
-        corpus: The text.
-        tokens: How many tokens; all when None.
-        carry: Whether the state is carried from one sentence to the next, as in training.
+    `carry` says whether the state is carried from one sentence to the next, as in training.
     """
     split = corpus.split("heldout")
     count = len(split)
