@@ -1,16 +1,14 @@
 """Which files a call runs through: `python tests/support/call_chains.py encode|pretrain|tag`.
 
 Counted are the files of the package in which a function runs: not the bodies of modules and
-classes, nor what runs while a module is imported. *All files* is every one of them. *The chain*
-is what a reader of one room follows: a call from one room into a public function of another of the
-rooms in `ROOMS` (exported by the room's `__init__`, or a method of a class exported there) counts
-as the file of that function, and what runs below it belongs to a chain of its own.
+classes, nor what runs while a module is imported. *All files* is every one of them. *The chain* is
+what a reader of one room has to open: the files of the room in which the call starts, and one for
+each other room that is entered, whose own calls have a chain of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import io
 import json
@@ -20,8 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import CodeType, FrameType, GeneratorType
-from typing import Any
+from types import FrameType
 
 import elmokit
 
@@ -30,91 +27,14 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT = GOLDEN / "first-layout" / "text.txt"
 TAGGED = GOLDEN / "first-layout" / "predictors" / "tag.dev.jsonl"
 
-ROOMS = ("corpus", "checkpoints", "encode", "lm", "training.loop")
-"""Rooms with a door: what is behind it has a chain of its own."""
-SCENES = ("encode", "pretrain", "tag")
-
-
-def room_of(file: str) -> str:
-    """The room of a file of the package; one module of `training` is a room of its own."""
-    name = file.removesuffix(".py").replace("/", ".")
-    return name if name in ROOMS else name.partition(".")[0]
-
-
-def public_codes() -> dict[CodeType, str]:
-    """The code of what the rooms export: functions, and methods of classes."""
-    found: dict[CodeType, str] = {}
-    for room in ROOMS:
-        module = importlib.import_module(f"elmokit.{room}")
-        exported = set(getattr(module, "__all__", ()))
-        if not exported:
-            exported = {name for name in vars(module) if not name.startswith("_")}
-        for name in exported:
-            for label, function in _functions(name, getattr(module, name)):
-                code = function.__code__
-                if (file := file_of(code)) is not None and room_of(file) == room:
-                    found[code] = f"{room}.{label}"
-    return found
-
-
-def _functions(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not inspect.isclass(value):
-        function = inspect.unwrap(value) if callable(value) else value
-        if inspect.isfunction(function):
-            yield name, function
-        return
-    for parent in value.__mro__:
-        for member, content in vars(parent).items():
-            if member.startswith("_") and not member.endswith("__"):
-                continue
-            function = content.fget if isinstance(content, property) else content
-            function = getattr(function, "__func__", function)  # of class and static methods
-            if inspect.isroutine(function) and inspect.isfunction(inspect.unwrap(function)):
-                yield f"{name}.{member}", inspect.unwrap(function)
-
-
-_FILES: dict[str, str | None] = {}
-
-
-def file_of(code: CodeType) -> str | None:
-    """The file of some code, from the package's folder on; None outside of it."""
-    if code.co_filename not in _FILES:
-        path = Path(code.co_filename)
-        inside = path.is_relative_to(PACKAGE)
-        _FILES[code.co_filename] = path.relative_to(PACKAGE).as_posix() if inside else None
-    return _FILES[code.co_filename]
-
-
-START = "start"
-IMPORT = "import"
-"""The chain of what runs while a module is imported: not shown."""
-
 
 class Trace:
-    """The calls made while it is open, in all threads."""
+    """The files entered while it is open, in all threads, with the first function of each."""
 
     def __init__(self) -> None:
-        self.public = public_codes()
-        self.chains: dict[str, dict[str, str]] = {START: {}}
-        """For each chain its files in the order of the first visit, with the function visited."""
-        self._owners: dict[FrameType, str] = {}
-        self._generators: dict[FrameType, str] = {}
-        self._threads: dict[threading.Thread, str] = {}
-
-    @property
-    def files(self) -> list[str]:
-        """All files in which a function ran."""
-        return list(dict.fromkeys(file for chain in self.chains.values() for file in chain))
+        self.files: dict[str, str] = {}
 
     def __enter__(self) -> Trace:
-        self._start = threading.Thread.start
-        trace, start = self, threading.Thread.start
-
-        def noted(thread: threading.Thread) -> None:
-            trace._threads[thread] = trace._owner(sys._getframe(1))[0]
-            start(thread)
-
-        threading.Thread.start = noted  # type: ignore[method-assign]
         threading.setprofile(self._event)
         sys.setprofile(self._event)
         return self
@@ -122,44 +42,34 @@ class Trace:
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-        threading.Thread.start = self._start  # type: ignore[method-assign]
-        self.chains.pop(IMPORT, None)
 
-    def _owner(self, frame: FrameType | None) -> tuple[str, str | None]:
-        """The chain of the nearest caller inside the package, and that caller's room."""
-        while frame is not None:
-            if frame in self._owners:
-                file = file_of(frame.f_code)
-                return self._owners[frame], room_of(file) if file else None
-            frame = frame.f_back
-        return self._threads.get(threading.current_thread(), START), None
+    @property
+    def chain(self) -> list[str]:
+        """The files of the room of the first one, and the other rooms."""
+        own = next(iter(self.files)).partition("/")[0]
+        rooms = [
+            file if file.startswith(f"{own}/") else file.partition("/")[0] for file in self.files
+        ]
+        return list(dict.fromkeys(rooms))
 
-    def _event(self, frame: FrameType, event: str, value: object) -> None:
-        if event == "return" and frame in self._owners:
-            owner = self._owners.pop(frame)
-            if isinstance(value, GeneratorType) and value.gi_frame is not None:
-                # Whoever runs it later: it belongs to the function that has made it.
-                self._generators.setdefault(value.gi_frame, owner)
-        if event != "call" or (file := file_of(frame.f_code)) is None:
-            return
-        owner, caller = self._owner(frame.f_back)
+    def _event(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if frame in self._generators:
-            owner = self._generators[frame]
-        if code.co_name == "<module>" or file == "lazy.py":
-            owner = IMPORT
-        self._owners[frame] = owner
-        if owner == IMPORT or not code.co_flags & inspect.CO_OPTIMIZED:
+        if event != "call" or not code.co_flags & inspect.CO_OPTIMIZED:  # bodies of classes
             return
-        self.chains[owner].setdefault(file, code.co_qualname)
-        door = self.public.get(code)
-        if (
-            door is not None
-            and frame not in self._generators
-            and caller not in (None, room_of(file))
-        ):
-            self._owners[frame] = door
-            self.chains.setdefault(door, {}).setdefault(file, code.co_qualname)
+        path = Path(code.co_filename)
+        if not path.is_relative_to(PACKAGE) or path.name == "lazy.py" or _importing(frame):
+            return
+        self.files.setdefault(path.relative_to(PACKAGE).as_posix(), code.co_qualname)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module of the package is being imported."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "<module>" and Path(code.co_filename).is_relative_to(PACKAGE):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def trace_encode(_: Path) -> Trace:
@@ -196,18 +106,10 @@ def trace_tag(folder: Path) -> Trace:
     """A tagger on frozen layers, from files."""
     from small_tasks import settings
 
-    config = settings("tag", "run.epochs=1")
+    config, output = settings("tag", "run.epochs=1"), folder / "tagger"
+    fit = elmokit.tasks.fit
     with Trace() as trace:
-        elmokit.tasks.fit(
-            "tag",
-            TAGGED,
-            TAGGED,
-            elmo="test-tiny",
-            config=config,
-            output=folder / "tagger",
-            device="cpu",
-            quiet=True,
-        )
+        fit("tag", TAGGED, TAGGED, elmo="test-tiny", config=config, output=output, quiet=True)
     return trace
 
 
@@ -228,28 +130,19 @@ def traces(scene: str) -> Iterator[tuple[str, Trace]]:
             yield name, run(Path(folder))
 
 
-def show(name: str, trace: Trace) -> None:
-    """Print a trace for people."""
-    chain = trace.chains[START]
-    print(f"{name}: {len(trace.files)} files in all, {len(chain)} in the chain")
-    for door, files in trace.chains.items():
-        print(f"\n  {'the chain' if door == START else f'below {door}'}: {len(files)} files")
-        for file, function in files.items():
-            print(f"    {file:34} {function}")
-    print()
-
-
 def main(arguments: list[str]) -> None:
     """Print the traces of the scenes named, of all when none is; `--json` prints only files."""
     as_json = "--json" in arguments
     counts = {}
-    for scene in [argument for argument in arguments if argument != "--json"] or SCENES:
+    for scene in [argument for argument in arguments if argument != "--json"] or TRACES:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             found = list(traces(scene))
         for name, trace in found:
-            counts[name] = {"files": trace.files, "chain": list(trace.chains[START])}
+            counts[name] = {"files": list(trace.files), "chain": trace.chain}
             if not as_json:
-                show(name, trace)
+                print(f"{name}: {len(trace.files)} files in all, {len(trace.chain)} in the chain")
+                for file, function in trace.files.items():
+                    print(f"    {file:34} {function}")
     if as_json:
         print(json.dumps(counts))
 

@@ -153,7 +153,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class EnginePlan:
     """How a model runs: which engine, and the sizes that suit its device."""
 
     engine: Literal["reference", "cpu", "batched", "train"]
@@ -196,7 +196,7 @@ def choose_engine(
     sentences: int | None = None,
     matrix: int = 0,
     windows: bool = False,
-) -> Plan:
+) -> EnginePlan:
     """Decide how to run, from all that it depends on; whether gradients are taken is torch's say.
 
     Args:
@@ -222,7 +222,7 @@ def _choose(
     alone: bool,
     windows: bool,
     grad: bool,
-) -> Plan:
+) -> EnginePlan:
     cpu, cuda = device == "cpu", device == "cuda"
     prepacked = cpu and not grad and dtype == torch.float32
     # The few rows' matmuls are exact: int8 alone would not give what int8 among others gives.
@@ -235,7 +235,7 @@ def _choose(
     elif prepacked:
         engine = "cpu"
     half = cuda and not grad and precision == "bfloat16"
-    return Plan(
+    return EnginePlan(
         engine=engine,
         dtype=(torch.bfloat16 if half else torch.float32) if cuda and engine == "batched" else None,
         prepacked=prepacked,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import ModelConfig
-from elmokit.engines import LstmState, Plan, Precision
+from elmokit.engines import EnginePlan, LstmState, Precision
 from elmokit.errors import CheckpointError
 from elmokit.model.char_cnn import Linear, TokenEncoder
 from elmokit.model.lstm import BiLstm, LayerOutput, LstmLayer
@@ -51,7 +51,7 @@ class BiLM(nn.Module):
             if isinstance(module, BiLstm | LstmLayer | Linear):
                 module.forget_prepared()
 
-    def plan(self, sentences: int | None = None) -> Plan:
+    def plan(self, sentences: int | None = None) -> EnginePlan:
         """How so many sentences are run here; None: many."""
         return self.lstm.plan(sentences)
 

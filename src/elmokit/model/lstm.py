@@ -13,10 +13,10 @@ from elmokit.config import LstmConfig
 from elmokit.engines import (
     Clips,
     Engine,
+    EnginePlan,
     Inputs,
     LstmState,
     LstmWeights,
-    Plan,
     Precision,
     Words,
     choose_engine,
@@ -104,7 +104,7 @@ class BiLstm(nn.Module):
             for _ in range(self.config.layers)
         ]
 
-    def plan(self, sentences: int | None = None, *, windows: bool = False) -> Plan:
+    def plan(self, sentences: int | None = None, *, windows: bool = False) -> EnginePlan:
         """How so many sentences are run; None: many."""
         some = self._layer(self.directions[0], 0)
         return choose_engine(
@@ -159,7 +159,7 @@ class BiLstm(nn.Module):
             # Not bound to a name: while the next layer runs, nobody may hold this one's vectors.
             yield LayerOutput(packing.unpack(x.to(kind), self.directions), packing.restore(end))
 
-    def _engine(self, number: int, plan: Plan, dtype: torch.dtype) -> Engine:
+    def _engine(self, number: int, plan: EnginePlan, dtype: torch.dtype) -> Engine:
         """The engine of a layer, with its weights; the type of the matmuls."""
         config = self.config
         clips = Clips(config.cell_clip, config.projection_clip)
