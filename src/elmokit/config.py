@@ -51,26 +51,16 @@ def check_not_negative(owner: object, *names: str) -> None:
         check(getattr(owner, name) >= 0, owner, name, "give zero or a positive number")
 
 
-def _check_size(owner: object, name: str, least: int = 1) -> None:
-    value = getattr(owner, name)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    check(
-        whole and least <= value < MAX_SIZE,
-        owner,
-        name,
-        f"give a whole number of at least {least}",
-    )
+def _check_sizes(owner: object, *names: str, least: int = 1) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        good = isinstance(value, int) and type(value) is not bool and least <= value < MAX_SIZE
+        check(good, owner, name, f"give a whole number of at least {least}")
 
 
-def _check_clip(owner: object, name: str) -> None:
-    value = getattr(owner, name)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    check(
-        value is None or (number and math.isfinite(value) and value > 0),
-        owner,
-        name,
-        "give a positive number, or leave it out for no clipping",
-    )
+def _check_flags(owner: object, *names: str) -> None:
+    for name in names:
+        check(isinstance(getattr(owner, name), bool), owner, name, "true or false")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,27 +107,17 @@ class CharacterConfig:
     def __post_init__(self) -> None:
         check(self.alphabet in ("bytes", "unicode"), self, "alphabet", "use bytes or unicode")
         check(self.activation in ("relu", "tanh"), self, "activation", "use relu or tanh")
-        _check_size(self, "rows", 6)
-        _check_size(self, "dim")
-        _check_size(self, "max_characters", 3)
-        _check_size(self, "highways", 0)
-        check(
-            self.alphabet != "bytes" or self.rows == BYTE_ROWS,
-            self,
-            "rows",
-            f"the byte alphabet has {BYTE_ROWS} rows",
-        )
-        check(isinstance(self.swapped_markers, bool), self, "swapped_markers", "true or false")
+        for name, least in (("rows", 6), ("dim", 1), ("max_characters", 3), ("highways", 0)):
+            _check_sizes(self, name, least=least)
+        good = self.alphabet != "bytes" or self.rows == BYTE_ROWS
+        check(good, self, "rows", f"the byte alphabet has {BYTE_ROWS} rows")
+        _check_flags(self, "swapped_markers")
         check(len(self.filters) > 0, self, "filters", "at least one [width, count] is needed")
         for pair in self.filters:
             good = len(pair) == 2 and all(isinstance(n, int) and 0 < n < MAX_SIZE for n in pair)
             check(good, self, "filters", f"{pair!r} is not a [width, count] of positive numbers")
-            check(
-                pair[0] <= self.max_characters,
-                self,
-                "filters",
-                f"width {pair[0]} is more than max_characters = {self.max_characters}",
-            )
+            problem = f"width {pair[0]} is more than max_characters = {self.max_characters}"
+            check(pair[0] <= self.max_characters, self, "filters", problem)
 
     @property
     def width(self) -> int:
@@ -160,8 +140,7 @@ class WordConfig:
     """Width of one word's vector."""
 
     def __post_init__(self) -> None:
-        _check_size(self, "rows")
-        _check_size(self, "dim")
+        _check_sizes(self, "rows", "dim")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,20 +167,17 @@ class LstmConfig:
     """Whether the right-to-left direction exists."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "cells", "width"):
-            _check_size(self, name)
+        _check_sizes(self, "layers", "cells", "width")
         for name in ("cell_clip", "projection_clip"):
-            _check_clip(self, name)
-        for name in ("projection", "residual", "backward"):
-            check(isinstance(getattr(self, name), bool), self, name, "true or false")
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            good = value is None or (number and math.isfinite(value) and value > 0)
+            check(good, self, name, "give a positive number, or leave it out for no clipping")
+        _check_flags(self, "projection", "residual", "backward")
         number = isinstance(self.forget_bias, int | float)
         check(number and math.isfinite(self.forget_bias), self, "forget_bias", "give a number")
-        check(
-            self.projection or self.cells == self.width,
-            self,
-            "width",
-            f"without a projection it must equal cells = {self.cells}",
-        )
+        good = self.projection or self.cells == self.width
+        check(good, self, "width", f"without a projection it must equal cells = {self.cells}")
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -221,8 +197,8 @@ class SoftmaxConfig:
     """Where the clusters of an adaptive softmax begin; empty for a plain one."""
 
     def __post_init__(self) -> None:
-        _check_size(self, "words")
-        check(isinstance(self.tied, bool), self, "tied", "true or false")
+        _check_sizes(self, "words")
+        _check_flags(self, "tied")
         bounds = (0, *self.cutoffs, self.words)
         rising = all(a < b for a, b in itertools.pairwise(bounds))
         check(rising, self, "cutoffs", f"give rising word numbers below words = {self.words}")
@@ -239,8 +215,8 @@ class MixConfig:
     """Whether each layer is normalised before it is weighted."""
 
     def __post_init__(self) -> None:
-        _check_size(self, "count")
-        check(isinstance(self.layer_norm, bool), self, "layer_norm", "true or false")
+        _check_sizes(self, "count")
+        _check_flags(self, "layer_norm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +235,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.characters is None and self.words is None:
             raise ConfigError("ModelConfig: give characters, words or both as input")
-        check(isinstance(self.input_projection, bool), self, "input_projection", "true or false")
+        _check_flags(self, "input_projection")
         if not self.input_projection and self.input_width != self.lstm.width:
             raise ConfigError(
                 f"ModelConfig.input_projection = False: the input is {self.input_width} wide but "
@@ -314,13 +290,11 @@ Config = TypeVar("Config")
 
 def to_dict(config: Any) -> dict[str, Any]:
     """Plain dictionaries and lists, ready for JSON or TOML; fields that are None are left out."""
-    result: dict[str, Any] = {}
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
-        if value is None:
-            continue
-        result[item.name] = to_dict(value) if dataclasses.is_dataclass(value) else _listed(value)
-    return result
+    return {
+        item.name: to_dict(value) if dataclasses.is_dataclass(value) else _listed(value)
+        for item in dataclasses.fields(config)
+        if (value := getattr(config, item.name)) is not None
+    }
 
 
 def from_dict(kind: type[Config], data: Mapping[str, Any], where: str = "") -> Config:
@@ -413,18 +387,13 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 
 def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     """A table's own values first, then its sub-tables, as TOML requires."""
-    lines = [
-        f"{name} = {_toml_value(value)}"
-        for name, value in table.items()
-        if not isinstance(value, dict)
-    ]
+    own, tables = [], []
     for name, value in table.items():
         if isinstance(value, dict):
             inner = (*path, name)
-            lines += ["", f"[{'.'.join(inner)}]", *_toml_lines(value, inner)]
-    return lines
-
-
-def _toml_value(value: Any) -> str:
-    """JSON writes scalars and lists as TOML does, except one control character in strings."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+            tables += ["", f"[{'.'.join(inner)}]", *_toml_lines(value, inner)]
+        else:
+            # JSON writes scalars and lists as TOML does, except one control character in strings.
+            text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+            own.append(f"{name} = {text}")
+    return [*own, *tables]

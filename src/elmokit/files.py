@@ -40,11 +40,7 @@ def temporary_beside(path: Path) -> Path:
 
 
 def final_path(path: str | os.PathLike[str]) -> Path:
-    """Where output for `path` has to go, symbolic links followed.
-
-    Raises:
-        DataError: The folder does not exist, or `path` is itself a folder or no file at all.
-    """
+    """Where output for `path` has to go, symbolic links followed; a `DataError` if it cannot."""
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise DataError(
             f"{path}: this is a device or a pipe, no file, and would be replaced by one. Give the "
@@ -84,9 +80,6 @@ def atomic_folder(
         check: Called with a folder that is there and is not empty; raises if it must stay.
         own_files: Names that belong to the output; files of other names in a folder that is
             replaced are kept. All of it is replaced when left out.
-
-    Raises:
-        DataError: A file is there, or the folder above does not exist.
     """
     target = Path(os.path.realpath(path))
     _check_replaceable(target, check)
@@ -143,11 +136,7 @@ def create_hdf5(path: Path) -> h5py.File:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds one object.
-
-    Raises:
-        CheckpointError: It cannot be read, or holds something else.
-    """
+    """Read a JSON file that holds one object, or raise a `CheckpointError`."""
     try:
         data = json.loads(path.read_bytes(), parse_int=_bounded_int)
     except OSError as error:
@@ -180,11 +169,11 @@ def write_tensors(
     checksums: bool = True,
     sync: bool = False,
 ) -> None:
-    """Write a safetensors file, atomically.
+    """Write tensors of any device to a safetensors file, atomically.
 
     Args:
         path: Where to.
-        tensors: Tensors of any device; they are detached and copied to the CPU.
+        tensors: By name.
         metadata: Texts that go into the header. The library writes several in random order:
             where files should be equal byte for byte, give none beside the checksums.
         checksums: Add the tensors' CRC-32 to the metadata, as JSON under ``crc32``.
@@ -227,10 +216,7 @@ def read_tensors(
         checksums: Compare each tensor with its CRC-32 in the metadata; one without is damaged.
         copy: Copy the tensors. Mapped ones change with the file, and their odd alignment rounds
             some matmuls differently: good only for what is copied elsewhere at once.
-        error: The class of the error.
-
-    Raises:
-        ElmokitError: As `error`: the file is missing, unreadable or damaged.
+        error: What is raised if the file is missing, unreadable or damaged.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -259,6 +245,4 @@ def read_tensors(
 def _crc32(tensor: Tensor) -> int:
     import torch
 
-    if not tensor.numel():
-        return 0
-    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data) if tensor.numel() else 0

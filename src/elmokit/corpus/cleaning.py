@@ -78,6 +78,7 @@ def read_stop_words(source: str | os.PathLike[str]) -> tuple[str, ...]:
     return tuple(sorted({line.strip() for line in lines} - {""}))
 
 
+@functools.lru_cache(maxsize=1)
 def token_cleaner(config: CleaningConfig) -> Callable[[list[str]], list[str]] | None:
     """The function that cleans a sentence's tokens, or None if there is nothing to clean."""
     stop_words = frozenset(word.lower() for word in config.stop_words)

@@ -37,7 +37,7 @@ from typing import IO, Any, Final, Literal
 from xml.etree import ElementTree
 
 from elmokit.errors import DataError, MissingExtraError
-from elmokit.text.readers import field_text, read_texts
+from elmokit.text.readers import data_suffix, field_text, read_texts
 
 LONGEST_TEXT = 1 << 20
 """Characters of a text that are processed at a time; a longer one is cut, if possible, at a line
@@ -45,16 +45,11 @@ break or a blank, and each piece is a text of its own."""
 
 HUGGING_FACE = "hfds:"
 _RECORDS = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
-_COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 
 _ARTICLES = "0"  # key of the namespace
 _FILES_AND_CATEGORIES = ("6", "14")
 _DROPPED_LINKS = frozenset({"file", "image", "media", "category"})
-_OPENERS: dict[str, Callable[[str], Any]] = {
-    ".bz2": bz2.open,
-    ".gz": gzip.open,
-    ".xz": lzma.open,
-}
+_OPENERS: dict[str, Callable[[str], Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
 
 
 class End(enum.Enum):
@@ -90,31 +85,21 @@ def read_documents(
     field: str = "text",
     lines_are: Literal["paragraphs", "documents"] = "paragraphs",
 ) -> Iterator[Part | End]:
-    """Read a source's documents.
+    """Texts of a source, none of them a blank string, with `END` after each document.
 
-    Args:
-        source: A path, ``-`` for standard input, or ``hfds:NAME[:CONFIG][:SPLIT]``.
-        field: Key or column that holds the text.
-        lines_are: What a line of plain text is: a part of a document that a blank line ends, or
-            a document of its own.
-
-    Returns:
-        Texts, none of them a blank string, with `END` after each document. A document without any
-        text may appear as an `END` alone.
-
-    Raises:
-        DataError: At once, if there is no such file; while reading, if the data is bad.
-        MissingExtraError: The package that reads this kind of source is not installed.
+    A document without any text may appear as an `END` alone. `field` is the key or column that
+    holds the text; `lines_are` says whether a line of plain text is a part of a document that a
+    blank line ends, or a document of its own. A missing file is a `DataError` at once, bad data
+    one while reading.
     """
     name = os.fspath(source)
     if name.startswith(HUGGING_FACE):
-        return _records(_read_hugging_face(name, field), name)
-    if is_dump(name):
-        return _pages(read_pages(name))
-    texts = read_texts(name, field=field)
-    if _data_suffix(name) in _RECORDS or lines_are == "documents":
-        return _records(texts, name)
-    return _paragraphs(texts, name)
+        return _documents(_read_hugging_face(name, field), name, records=True)
+    suffix, _ = data_suffix(name)
+    if suffix == ".xml":
+        return (item for page in read_pages(name) for item in (page, END))
+    records = suffix in _RECORDS or lines_are == "documents"
+    return _documents(read_texts(name, field=field), name, records=records)
 
 
 def source_label(source: str | os.PathLike[str]) -> str:
@@ -128,44 +113,31 @@ def source_label(source: str | os.PathLike[str]) -> str:
     return os.path.basename(name)
 
 
-def _data_suffix(name: str) -> str:
-    stem, ending = os.path.splitext(name.lower())
-    return os.path.splitext(stem)[1] if ending in _COMPRESSIONS else ending
-
-
-def _pages(pages: Iterable[WikiPage]) -> Iterator[Part | End]:
-    for page in pages:
-        yield page
-        yield END
-
-
-def _records(texts: Iterable[str | list[str]], name: str) -> Iterator[Part | End]:
+def _documents(
+    texts: Iterable[str | list[str]], name: str, *, records: bool
+) -> Iterator[Part | End]:
+    """Texts with `END` after each one (`records`), or where a blank text ends a document."""
     for number, text in enumerate(texts, start=1):
-        yield from _parts(text, name, number)
-        yield END
-
-
-def _paragraphs(texts: Iterable[str | list[str]], name: str) -> Iterator[Part | End]:
-    for number, text in enumerate(texts, start=1):
-        if isinstance(text, str) and not text.strip():
+        blank = isinstance(text, str) and not text.strip()
+        if isinstance(text, list):
+            _check_tokens(text, f"{name}, text {number}")
+            yield text
+        elif not blank:
+            yield from _pieces(text)
+        if records or blank:
             yield END
-        else:
-            yield from _parts(text, name, number)
-    yield END
+    if not records:
+        yield END
 
 
-def _parts(text: str | list[str], name: str, number: int) -> Iterator[Part]:
-    if isinstance(text, list):
-        for token in text:
-            # A word table has one word per line, and readers of word lists trim these characters.
-            if not token or "\n" in token or token != token.strip(" \t\r"):
-                raise DataError(
-                    f"{name}, text {number}: the token {token!r} is empty, has white space at an "
-                    "end or holds a line break. Clean the tokens, or give the text as a string."
-                )
-        yield text
-    elif text and not text.isspace():
-        yield from _pieces(text)
+def _check_tokens(tokens: list[str], where: str) -> None:
+    for token in tokens:
+        # A word table has one word per line, and readers of word lists trim these characters.
+        if not token or "\n" in token or token != token.strip(" \t\r"):
+            raise DataError(
+                f"{where}: the token {token!r} is empty, has white space at an end or holds a line "
+                "break. Clean the tokens, or give the text as a string."
+            )
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -180,13 +152,16 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _read_hugging_face(name: str, field: str) -> Iterator[str | list[str]]:
-    path, config, split = _hugging_face_parts(name)
+    path, *rest = name.removeprefix(HUGGING_FACE).split(":")
+    if not path or len(rest) > 2:
+        raise DataError(f"{name}: write {HUGGING_FACE}NAME, or {HUGGING_FACE}NAME:CONFIG:SPLIT.")
+    config, split = [*rest, "", ""][:2]
     try:
         datasets: Any = importlib.import_module("datasets")
     except ImportError as error:
         raise MissingExtraError("datasets", "data", f"reading {name}") from error
     try:
-        rows = datasets.load_dataset(path, config, split=split, streaming=True)
+        rows = datasets.load_dataset(path, config or None, split=split or "train", streaming=True)
     except Exception as error:  # the package raises whatever its many back ends raise
         raise DataError(
             f"{name}: cannot open it ({error}). Check the name, the configuration and the split: "
@@ -206,35 +181,14 @@ def _rows(rows: Iterable[dict[str, Any]], name: str, field: str) -> Iterator[str
         raise DataError(f"{name}, after row {number}: cannot read further ({error}).") from error
 
 
-def _hugging_face_parts(name: str) -> tuple[str, str | None, str]:
-    path, *rest = name.removeprefix(HUGGING_FACE).split(":")
-    if not path or len(rest) > 2:
-        raise DataError(f"{name}: write {HUGGING_FACE}NAME, or {HUGGING_FACE}NAME:CONFIG:SPLIT.")
-    config, split = [*rest, "", ""][:2]
-    return path, config or None, split or "train"
-
-
-def is_dump(name: str) -> bool:
-    """Whether a file's name says that it is an XML dump, perhaps compressed."""
-    stem, ending = os.path.splitext(name.lower())
-    return ending == ".xml" or (ending in (*_OPENERS, ".zst") and stem.endswith(".xml"))
-
-
 def read_pages(name: str) -> Iterator[WikiPage]:
-    """Read the articles of a dump, in order.
-
-    Args:
-        name: ``.xml``, alone or followed by ``.bz2``, ``.gz`` or ``.xz``.
-
-    Raises:
-        DataError: The file is not there, not a MediaWiki dump, or damaged.
-    """
+    """Read the articles of a dump: ``.xml``, alone or followed by ``.bz2``, ``.gz`` or ``.xz``."""
     if not os.path.isfile(name):
         raise DataError(f"no such file: {name}. Check the path.")
-    ending = os.path.splitext(name.lower())[1]
-    if ending == ".zst":
+    _, compression = data_suffix(name)
+    if compression == ".zst":
         raise DataError(f"{name}: dumps are read as .xml, .bz2, .gz or .xz. Decompress it first.")
-    opener = _OPENERS.get(ending)
+    opener = _OPENERS.get(compression)
     pages = 0
     try:
         with open(name, "rb") if opener is None else opener(name) as stream:
@@ -309,14 +263,8 @@ def strip_markup(markup: str, dropped_links: frozenset[str] = _DROPPED_LINKS) ->
     """Convert wiki markup to the paragraphs that a reader sees.
 
     Templates, tables, references, comments, formulas, galleries, headings, and links to files and
-    categories go; other links leave their label; list items become paragraphs.
-
-    Args:
-        markup: The text of a page.
-        dropped_links: Namespaces, in lower case, whose links show no text.
-
-    Returns:
-        Paragraphs without line breaks, none of them empty.
+    categories go; other links leave their label; list items become paragraphs. A paragraph has no
+    line breaks and is not empty. Links to `dropped_links` (namespaces, in lower case) show no text.
     """
     text = _without_braces(_ELEMENT.sub("", _COMMENT.sub("", markup)))
     text = _EXTERNAL_LINK.sub(r"\1", text)
@@ -351,12 +299,8 @@ def _without_braces(text: str) -> str:
         while cut and cut[-1][0] >= start:  # inside this one
             cut.pop()
         cut.append((start, match.end()))
-    kept = []
-    position = 0
-    for start, end in cut:
-        kept.append(text[position:start])
-        position = end
-    return "".join(kept) + text[position:]
+    starts, ends = [start for start, _ in cut], [end for _, end in cut]
+    return "".join(text[a:b] for a, b in zip([0, *ends], [*starts, None], strict=True))
 
 
 def _link_label(link: str, dropped_links: frozenset[str]) -> str:

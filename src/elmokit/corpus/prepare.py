@@ -21,7 +21,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import math
+import operator
 import os
 import warnings
 from array import array
@@ -131,26 +133,21 @@ def prepare_corpus(
     """
     settings = settings or CorpusConfig()
     workers = default_workers() if workers is None else workers
-    if isinstance(sources, str | os.PathLike):
-        sources = [sources]
-    names = [os.fspath(source) for source in sources]
+    several = [sources] if isinstance(sources, str | os.PathLike) else sources
+    names = [os.fspath(source) for source in several]
     if not names:
         raise ConfigError("no sources: give at least one file")
     if workers < 1:
         raise ConfigError(f"workers = {workers}: give at least 1")
     get_tokenizer(settings.tokenizer)  # an unknown name should fail before a worker starts
-    streams = [
-        read_documents(
-            name,
-            field=settings.field,
-            lines_are="documents" if settings.documents == "line" else "paragraphs",
-        )
-        for name in names
-    ]
+    lines_are: Literal["paragraphs", "documents"]
+    lines_are = "documents" if settings.documents == "line" else "paragraphs"
+    streams = [read_documents(name, field=settings.field, lines_are=lines_are) for name in names]
     with atomic_folder(folder, functools.partial(_check_free, overwrite=overwrite)) as target:
         with _Draft(target) as draft:
-            chunks = _chunks((item for stream in streams for item in stream), settings.heldout)
-            for chunk, tokens in ordered_map(_ChunkTokenizer(settings), chunks, workers):
+            chunks = _chunks(itertools.chain.from_iterable(streams), settings.heldout)
+            tokenize = functools.partial(_tokenize_chunk, settings)
+            for chunk, tokens in ordered_map(tokenize, chunks, workers):
                 draft.add(tokens, chunk.ends)
                 if progress:
                     progress(tokens.ids.size)
@@ -219,55 +216,39 @@ def _chunks(stream: Iterable[Part | End], heldout: float) -> Iterator[_Chunk]:
     yield chunk
 
 
-class _ChunkTokenizer:
+def _tokenize_chunk(settings: CorpusConfig, chunk: _Chunk) -> _ChunkTokens:
     """The workers' task: a chunk's texts to sentences, tokens and ids."""
-
-    def __init__(self, settings: CorpusConfig) -> None:
-        self.settings = settings
-
-    def __call__(self, chunk: _Chunk) -> _ChunkTokens:
-        tokenize = get_tokenizer(self.settings.tokenizer).tokenize
-        clean = self._cleaner
-        numbers: dict[str, int] = {}
-        ids, lengths, sentences = array("I"), array("I"), array("I")
-        for part in chunk.parts:
-            before = len(lengths)
-            for sentence in self._sentences(part):
-                tokens = tokenize(sentence) if isinstance(sentence, str) else sentence
-                if clean is not None:
-                    tokens = clean(tokens)
-                ids.extend([numbers.setdefault(token, len(numbers)) for token in tokens])
-                lengths.extend(_piece_lengths(len(tokens), self.settings.max_tokens))
-            sentences.append(len(lengths) - before)
-        return _ChunkTokens(
-            list(numbers),
-            np.array(ids, np.uint32),
-            np.array(lengths, np.uint32),
-            np.array(sentences, np.uint32),
-        )
-
-    @functools.cached_property
-    def _cleaner(self) -> Callable[[list[str]], list[str]] | None:
-        return token_cleaner(self.settings.cleaning)
-
-    def _sentences(self, part: Part) -> Iterable[str | list[str]]:
-        if isinstance(part, list):
-            return [part]
-        paragraphs = part.paragraphs() if isinstance(part, WikiPage) else [part]
-        split = split_sentences if self.settings.sentences == "split" else _lines
-        return (sentence for text in paragraphs for sentence in split(text))
+    tokenize = get_tokenizer(settings.tokenizer).tokenize
+    clean = token_cleaner(settings.cleaning)
+    numbers: dict[str, int] = {}
+    ids, lengths, sentences = array("I"), array("I"), array("I")
+    for part in chunk.parts:
+        before = len(lengths)
+        for sentence in _sentences(part, running_text=settings.sentences == "split"):
+            tokens = tokenize(sentence) if isinstance(sentence, str) else sentence
+            if clean is not None:
+                tokens = clean(tokens)
+            ids.extend([numbers.setdefault(token, len(numbers)) for token in tokens])
+            lengths.extend(_piece_lengths(len(tokens), settings.max_tokens))
+        sentences.append(len(lengths) - before)
+    arrays = (np.array(values, np.uint32) for values in (ids, lengths, sentences))
+    return _ChunkTokens(list(numbers), *arrays)
 
 
-def _lines(text: str) -> list[str]:
-    return text.split("\n")
+def _sentences(part: Part, *, running_text: bool) -> Iterable[str | list[str]]:
+    if isinstance(part, list):
+        return [part]
+    paragraphs = part.paragraphs() if isinstance(part, WikiPage) else [part]
+    split = split_sentences if running_text else operator.methodcaller("split", "\n")
+    return itertools.chain.from_iterable(map(split, paragraphs))
 
 
 def _piece_lengths(tokens: int, most: int | None) -> list[int]:
     """Lengths of the pieces a sentence is cut into; none for a sentence without tokens."""
     if most is None or tokens <= most:
         return [tokens] if tokens else []
-    rest = [tokens % most] if tokens % most else []
-    return [most] * (tokens // most) + rest
+    pieces, rest = divmod(tokens, most)
+    return [most] * pieces + [rest] * (rest > 0)
 
 
 @dataclass(frozen=True)
@@ -308,13 +289,7 @@ class _Draft:
             path.unlink()
 
     def add(self, tokens: _ChunkTokens, ends: list[tuple[int, bool]]) -> None:
-        """Append a chunk.
-
-        Args:
-            tokens: Its sentences.
-            ends: For each document that ends in it, the number of texts up to there, and whether
-                the document is held out.
-        """
+        """Append a chunk's sentences; `ends` is that of `_Chunk`."""
         words = self.words
         ids = np.array([words.setdefault(word, len(words)) for word in tokens.words], np.uint32)
         self._tokens.write(ids[tokens.ids].data)
@@ -335,8 +310,7 @@ class _Draft:
         counts = {name: np.zeros(len(self.words), np.int64) for name in SPLITS}
         for block in self._blocks(_BLOCK_TOKENS):
             for name in SPLITS:
-                tokens = block.of(name).tokens
-                counts[name] += np.bincount(tokens, minlength=len(self.words))
+                counts[name] += np.bincount(block.of(name).tokens, minlength=len(self.words))
         special = len(SPECIAL_WORDS)
         # Stable: ties stay in the order of first appearance.
         ranked = np.argsort(-counts["train"][special:], kind="stable") + special
@@ -380,11 +354,10 @@ class _Draft:
                 start = done = 0
                 while start < lengths.size:
                     fitting = int(np.searchsorted(ends, done + most_tokens, side="right"))
-                    stop = max(start + 1, fitting)
-                    tokens = np.fromfile(token_file, np.uint32, int(ends[stop - 1]) - done)
-                    part = slice(start, stop)
+                    part = slice(start, max(start + 1, fitting))
+                    start, before, done = part.stop, done, int(ends[part.stop - 1])
+                    tokens = np.fromfile(token_file, np.uint32, done - before)
                     yield _Block(tokens, lengths[part], opens[part], held_out[document[part]])
-                    start, done = stop, int(ends[stop - 1])
                 first += lengths.size
 
 

@@ -165,11 +165,7 @@ class TokenCorpus:
         return self.words[: len(SPECIAL_WORDS) + frequent][:size]
 
     def verify(self) -> None:
-        """Read every file and compare its checksum.
-
-        Raises:
-            DataError: A file is not as it was written.
-        """
+        """Read every file and compare its checksum; a `DataError` if one has changed."""
         for name, (size, expected) in self._files.items():
             _check_size(self.folder / name, size)
             if checksum(self.folder / name) != expected:
@@ -194,12 +190,7 @@ class TokenCorpus:
 
 
 class CorpusSplit:
-    """The sentences of one part of a corpus, numbered through all its shards.
-
-    Attributes:
-        name: ``train`` or ``heldout``.
-        counts: Documents, sentences, tokens and types.
-    """
+    """The sentences of one part of a corpus, numbered through all its shards."""
 
     def __init__(self, name: str, counts: SplitCounts, shards: list[_Shard]) -> None:
         self.name = name
@@ -240,14 +231,7 @@ class CorpusSplit:
         return shard.tokens[shard.starts[local] : shard.starts[local + 1]]
 
     def gather(self, sentences: npt.ArrayLike) -> tuple[TokenIds, Numbers]:
-        """The tokens of many sentences at once, in the given order, repeats allowed.
-
-        Args:
-            sentences: Sentence numbers.
-
-        Returns:
-            All their tokens, one sentence after another; and the length of each.
-        """
+        """The tokens of many sentences, one after another in the given order; and their lengths."""
         wanted = np.asarray(sentences, dtype=np.int64).reshape(-1)
         if wanted.size and not (wanted.min() >= 0 and wanted.max() < len(self)):
             raise IndexError(f"sentences {wanted.min()} to {wanted.max()} of {len(self)}")
@@ -262,25 +246,17 @@ class CorpusSplit:
         offsets = np.cumsum(lengths) - lengths
         flat = np.empty(int(lengths.sum()), np.uint32)
         for number, rows in chosen:
-            offset = _ranges(lengths[rows])
-            source = np.repeat(starts[rows], lengths[rows]) + offset
-            target = np.repeat(offsets[rows], lengths[rows]) + offset
+            sizes = lengths[rows]
+            # 0, 1, … for each length in turn: [2, 3] gives [0, 1, 0, 1, 2].
+            offset = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            source = np.repeat(starts[rows], sizes) + offset
+            target = np.repeat(offsets[rows], sizes) + offset
             flat[target] = self._shards[number].tokens[source]
         return flat, lengths
 
 
-def _ranges(lengths: Numbers) -> Numbers:
-    """0, 1, … for each length in turn: [2, 3] gives [0, 1, 0, 1, 2]."""
-    ends = np.cumsum(lengths)
-    return np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(ends - lengths, lengths)
-
-
 class ShardWriter:
-    """Writes one split's shards; a shard ends with the block of sentences that fills it.
-
-    Attributes:
-        shards: Names and sizes of what has been written.
-    """
+    """Writes one split's shards; a shard ends with the block of sentences that fills it."""
 
     def __init__(self, folder: Path, split: str, shard_tokens: int) -> None:
         self.shards: list[ShardSize] = []
@@ -307,17 +283,13 @@ class ShardWriter:
         """Write the remaining sentences."""
         if not self._blocks:
             return
-        tokens, lengths, opens = (
-            np.concatenate(parts) for parts in zip(*self._blocks, strict=True)
-        )
+        tokens, lengths, opens = map(np.concatenate, zip(*self._blocks, strict=True))
         name = f"{self._split}-{len(self.shards):05d}"
         documents = np.flatnonzero(opens).astype("<i8")
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype("<i8")
-        for kind, array in (
-            ("tokens", tokens.astype("<u4", copy=False)),
-            ("starts", starts),
-            ("documents", documents),
-        ):
+        tokens = tokens.astype("<u4", copy=False)
+        arrays = {"tokens": tokens, "starts": starts, "documents": documents}
+        for kind, array in arrays.items():
             np.save(self._folder / f"{name}.{kind}.npy", array, allow_pickle=False)
         self.shards.append(ShardSize(name, documents.size, lengths.size, tokens.size))
         self._blocks.clear()

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.corpus.shards import (
-    SPECIAL_WORDS,
-    SPLITS,
-    Numbers,
-    SplitCounts,
-    SplitName,
-    TokenCorpus,
-)
+from elmokit.corpus.shards import SPECIAL_WORDS, SPLITS, Numbers, SplitCounts, TokenCorpus
 from elmokit.errors import DataError, MissingExtraError
 from elmokit.files import atomic_file
 
@@ -75,10 +68,10 @@ def corpus_stats(corpus: TokenCorpus, vocabulary_sizes: Iterable[int] = ()) -> C
     largest = len(SPECIAL_WORDS) + int(np.count_nonzero(corpus.counts[len(SPECIAL_WORDS) :]))
     if not sizes:
         sizes = [*(size for size in USUAL_SIZES if size < largest), largest]
-    outside = {
-        "train": _outside(corpus.counts),
-        "heldout": _outside(_occurrences(corpus, "heldout")),
-    }
+    heldout = np.zeros(len(corpus.counts), np.int64)
+    for tokens in splits["heldout"].token_arrays():
+        heldout += np.bincount(tokens, minlength=len(heldout))
+    outside = {"train": _outside(corpus.counts), "heldout": _outside(heldout)}
     coverage = []
     for size in sizes:
         rows = min(size, largest)
@@ -133,14 +126,6 @@ def _outside(counts: Numbers) -> Numbers:
     """For each number of rows, the tokens whose words are in none of them."""
     inside = np.concatenate([[0], np.cumsum(counts)])
     return np.asarray(inside[-1] - inside, dtype=np.int64)
-
-
-def _occurrences(corpus: TokenCorpus, split: SplitName) -> Numbers:
-    rows = len(corpus.counts)
-    counts = np.zeros(rows, np.int64)
-    for tokens in corpus.split(split).token_arrays():
-        counts += np.bincount(tokens, minlength=rows)
-    return counts
 
 
 def _sentence_lengths(lengths: Numbers) -> SentenceLengths | None:

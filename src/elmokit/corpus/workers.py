@@ -33,19 +33,11 @@ def default_workers() -> int:
 def ordered_map(
     function: Callable[[Item], Result], items: Iterator[Item], workers: int
 ) -> Iterator[tuple[Item, Result]]:
-    """Apply a function to each item of a stream.
+    """Items with their results, in the order of the items.
 
-    Args:
-        function: The function; it is pickled once per worker.
-        items: Read in this process, with a small prefetch.
-        workers: Number of processes; with 1 everything runs in this one.
-
-    Returns:
-        Items with their results, in the order of the items.
-
-    Raises:
-        ElmokitError: A worker was killed, or could not start.
-        RuntimeError: The function raised in a worker; the message has its traceback.
+    The function is pickled once per worker; items are read in this process, with a small prefetch.
+    With one worker everything runs in this process. An error of the function in a worker is a
+    RuntimeError with its traceback; a worker that was killed or did not start an `ElmokitError`.
     """
     if workers == 1:
         for item in items:

@@ -15,14 +15,9 @@ WINDOW_BATCHES = 8
 
 
 def cut_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Group sentences of similar length.
+    """Batches of indices of sentences with similar lengths (markers included), longest first.
 
-    Args:
-        lengths: Tokens of each sentence, markers included.
-        budget: The most tokens in a batch; a longer sentence makes a batch of its own.
-
-    Returns:
-        Batches of indices into `lengths`, longest sentences first.
+    A batch has at most `budget` tokens; a longer sentence makes a batch of its own.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")
@@ -46,18 +41,8 @@ def run_in_batches(
 ) -> Iterator[Result]:
     """Send a stream through `run` batch by batch and yield the results in the stream's order.
 
-    Only a window of the stream is in memory at a time; its size depends on `budget` alone.
-
-    Args:
-        items: The stream.
-        length: Tokens of one item.
-        run: Gives one result per item of a batch.
-        budget: The most tokens in a batch.
-        prefetch: How many batches' worth of items are read at a time.
-        finish: Called before results are yielded, where `run` only starts their computation.
-
-    Yields:
-        One result per item.
+    Only a window of the stream is in memory at a time: `prefetch` batches of `budget` tokens.
+    `finish` is called before results are yielded, where `run` only starts their computation.
     """
     for window, lengths in _windows(items, length, prefetch * budget):
         results: list[Any] = [None] * len(window)
@@ -74,11 +59,7 @@ def run_in_batches(
 def _windows(
     items: Iterable[Item], length: Callable[[Item], int], budget: int
 ) -> Iterator[tuple[list[Item], list[int]]]:
-    """Consecutive windows of the stream with at most `budget` tokens (or one long item).
-
-    Yields:
-        The items, and their lengths.
-    """
+    """Windows of at most `budget` tokens (or one long item): the items, and their lengths."""
     window: list[Item] = []
     lengths: list[int] = []
     used = 0

@@ -55,14 +55,10 @@ class Alphabet(ABC):
         """
 
     def ids(self, words: Sequence[str], *, trim: bool = True) -> Ids:
-        """Character ids of many words.
+        """Character ids (words, columns) of many words; sentence markers get their special rows.
 
-        Args:
-            words: The words; the sentence markers get their special rows.
-            trim: Leave out padding columns that cannot change the CNN's result.
-
-        Returns:
-            Ids of shape (words, columns); columns is `max_characters` without trimming.
+        Columns are `max_characters`, or fewer: `trim` leaves out padding that cannot change the
+        CNN's result.
         """
         characters, lengths = self.char_ids(words)
         columns = self.max_characters
@@ -118,17 +114,14 @@ class UnicodeAlphabet(Alphabet):
     def __init__(self, config: CharacterConfig, text: TextConfig, symbols: Sequence[str]) -> None:
         super().__init__(config, text)
         index = {symbol: i for i, symbol in enumerate(symbols) if symbol}
-        special = (text.begin, text.end, "<oov>", "<pad>", "<bow>", "<eow>")
-        for name in special:
+        for name in (text.begin, text.end, "<oov>", "<pad>", "<bow>", "<eow>"):
             if name not in index:
                 raise CheckpointError(f"character dictionary: the symbol {name!r} is missing")
-        begin, end, self._unknown, self.padding, begin_word, end_word = (
-            index[name] for name in special
-        )
-        self._markers = {text.begin: [begin], text.end: [end]}
+        self._unknown, self.padding = index["<oov>"], index["<pad>"]
+        self._markers = {name: [index[name]] for name in (text.begin, text.end)}
+        self.begin_word, self.end_word = index["<bow>"], index["<eow>"]
         if config.swapped_markers:
-            begin_word, end_word = end_word, begin_word
-        self.begin_word, self.end_word = begin_word, end_word
+            self.begin_word, self.end_word = self.end_word, self.begin_word
         self._index = index
 
     def char_ids(self, words: Sequence[str]) -> tuple[Ids, Ids]:
@@ -157,10 +150,7 @@ class WordInputs:
 class InputBuilder:
     """Turns words into `WordInputs` for one model.
 
-    Args:
-        config: The model's config.
-        vocabulary: The word list; needed when the model reads words.
-        symbols: The character dictionary; needed for a Unicode alphabet.
+    A model that reads words needs its vocabulary, a Unicode alphabet its dictionary of symbols.
     """
 
     def __init__(

@@ -106,10 +106,13 @@ def _file(source: str | os.PathLike[str]) -> tuple[str, str, str]:
         raise DataError(f"{name} is a folder. Give a file in it.")
     if not os.path.exists(name):
         raise DataError(f"no such file: {name}. Check the path; '-' reads standard input.")
+    return name, *data_suffix(name)
+
+
+def data_suffix(name: str) -> tuple[str, str]:
+    """The suffix of a file's name, in lower case, and that of a compression after it."""
     stem, suffix = os.path.splitext(name.lower())
-    if suffix in _MAGIC:
-        return name, os.path.splitext(stem)[1], suffix
-    return name, suffix, ""
+    return (os.path.splitext(stem)[1], suffix) if suffix in _MAGIC else (suffix, "")
 
 
 def _read_lines(name: str, compression: str) -> Iterator[Text]:
@@ -288,10 +291,10 @@ class _ZstdStream(io.RawIOBase):
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
         while not self._ready:
-            data = self._frame.unused_data if self._frame.eof else b""
+            data = b""
             if self._frame.eof:
-                self._frame = self._decompressor.decompressobj()
-                self._in_frame = False
+                data = self._frame.unused_data
+                self._frame, self._in_frame = self._decompressor.decompressobj(), False
             data = data or self._stream.read(_ZSTD_CHUNK)
             if not data:
                 if self._in_frame:
@@ -309,11 +312,7 @@ class _ZstdStream(io.RawIOBase):
 
 
 def parse_json(text: str, where: str) -> Any:
-    """A JSON value, which a line should be.
-
-    Raises:
-        DataError: It is none; the message names `where`.
-    """
+    """The JSON value of a line, or a `DataError` that names `where`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -345,11 +344,7 @@ def json_kind(value: object) -> str:
 
 
 def field_text(record: Mapping[str, Any], field: str, where: str) -> Text:
-    """The text, or the tokens, in a field of a record.
-
-    Raises:
-        DataError: The field is missing, or holds something else.
-    """
+    """The text, or the tokens, in a field of a record that must have one of them."""
     if field not in record:
         raise _missing_field(where, field, list(record))
     return _text_or_tokens(record[field], where, field)

@@ -100,9 +100,10 @@ def get_tokenizer(name: str) -> Tokenizer:
     if name.startswith("spacy:") and len(name) > len("spacy:"):
         return _SpacyTokenizer(name)
     makers: dict[str, Callable[[], Tokenizer]] = {
-        "space": _SpaceTokenizer,
-        "words": _WordTokenizer,
-        "chars": _CharTokenizer,
+        "space": lambda: _SpaceTokenizer(name, re.compile(r"(\S++)")),
+        "words": lambda: _PatternTokenizer(name, _word_pattern()),
+        # A combining mark is a code point of its own, and so is a token of its own.
+        "chars": lambda: _PatternTokenizer(name, re.compile(r"(\S)")),
         "jieba": _JiebaTokenizer,
     }
     if name not in makers:
@@ -118,7 +119,9 @@ def get_tokenizer(name: str) -> Tokenizer:
 class _PatternTokenizer(Tokenizer):
     """A tokeniser that is one regular expression whose first group is the token."""
 
-    _pattern: re.Pattern[str]
+    def __init__(self, name: str, pattern: re.Pattern[str]) -> None:
+        self.name = name
+        self._pattern = pattern
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         # Without rstrip, a pattern that skips white space would try each of a million blanks.
@@ -131,36 +134,8 @@ class _PatternTokenizer(Tokenizer):
 class _SpaceTokenizer(_PatternTokenizer):
     """Splits on Unicode white space, exactly as ``str.split()`` does."""
 
-    name = "space"
-    _pattern = re.compile(r"(\S++)")
-
     def tokenize(self, text: str) -> list[str]:
         return text.split()
-
-
-class _CharTokenizer(_PatternTokenizer):
-    """Makes each code point that is not white space a token: Chinese characters, amino acids.
-
-    A combining mark is a code point of its own, and so is a token of its own.
-    """
-
-    name = "chars"
-    _pattern = re.compile(r"(\S)")
-
-
-class _WordTokenizer(_PatternTokenizer):
-    """Splits running text as the Penn Treebank does, in any script that puts spaces between words.
-
-    A period stays with the word before it if the word is a known abbreviation (Mr., etc.), has
-    periods inside and ends in a single letter (U.S., e.g., Ph.D.), or is one letter (an initial;
-    not at the end of the text, where it is "vitamin C" and a full stop). Every other period at
-    the end of a word is a token.
-    """
-
-    name = "words"
-
-    def __init__(self) -> None:
-        self._pattern = _word_pattern()
 
 
 class _JiebaTokenizer(Tokenizer):
@@ -226,6 +201,12 @@ def _mark_class() -> str:
 
 def _word_pattern() -> re.Pattern[str]:
     """Build the expression behind `words`; its comments are the tokeniser's rules.
+
+    It splits running text as the Penn Treebank does, in any script that puts spaces between words.
+    A period stays with the word before it if the word is a known abbreviation (Mr., etc.), has
+    periods inside and ends in a single letter (U.S., e.g., Ph.D.), or is one letter (an initial;
+    not at the end of the text, where it is "vitamin C" and a full stop). Every other period at
+    the end of a word is a token.
 
     Two properties keep tokenised text unchanged: each token alone matches as itself; and no rule
     needs the characters before a token (that of a number's sign only checks that it is no hyphen).
