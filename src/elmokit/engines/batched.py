@@ -83,47 +83,51 @@ class BatchedEngine:
         doubled = self._prepacked is not None
         cell = state.cell.float() * (2 if doubled else 1)  # (D, B, H), a copy
         hidden = state.hidden.to(self._dtype)  # (D, B, P)
-        outputs = x.new_empty(*x.shape[:2], hidden.shape[-1])
+        # On a CPU all directions are one matmul only where its result is contiguous: outputs are
+        # put together at the end. A GPU writes them to where they belong.
+        steps: list[Tensor] = []
+        outputs = x.new_empty(*x.shape[:2], 0 if doubled else hidden.shape[-1])
         inner = x.new_empty(*cell.shape)  # o tanh(c)
         most = CPU_AHEAD_TOKENS if doubled else AHEAD_TOKENS
-        start = rows = 0
-        own_cell, own_inner = cell, inner
-        ahead: list[Tensor] = []  # the inputs' part of the next steps, the last one first
-        # The host must stay ahead of a GPU, and a step of one sentence takes a CPU microseconds:
-        # no view is made twice.
+        start = stop = rows = 0
+        gates, own_cell, own_inner = x, cell, inner
         for step, running in enumerate(sizes):
-            if not ahead:
-                total, stop = running, step + 1
-                while stop < len(sizes) and total + sizes[stop] <= most:
-                    total += sizes[stop]
-                    stop += 1
-                gates = self._from_inputs(x.narrow(1, start, total))  # (D, n, 4H)
-                ahead = list(gates.split(list(sizes[step:stop]), dim=1))[::-1]
+            if start == stop:
+                stop, ahead = start + running, step + 1
+                while ahead < len(sizes) and stop - start + sizes[ahead] <= most:
+                    stop += sizes[ahead]
+                    ahead += 1
+                gates = self._from_inputs(x[:, start:stop])  # (D, n, 4H)
+                first = start
+            # The host must stay ahead of a GPU: no view is made twice, and `narrow` is fastest.
             if running != rows:
                 rows = running
                 hidden = hidden.narrow(1, 0, rows)
                 own_cell, own_inner = cell.narrow(1, 0, rows), inner.narrow(1, 0, rows)
                 if doubled:
-                    buffer = x.new_empty(len(x), rows, 4 * self._cells)
-                    views = buffer.chunk(4, dim=-1)
-            own_output = outputs.narrow(1, start, rows)
-            own_inner = own_output if self._projection is None else own_inner
+                    buffer = gates.new_empty(len(x), rows, 4 * self._cells)
+                    i, f, g, o = buffer.chunk(4, dim=-1)  # 4 x (D, b, H)
+            now = gates.narrow(1, start - first, rows)
             if doubled:
-                torch.baddbmm(ahead.pop(), hidden, self._state, out=buffer).sigmoid_()
-                _doubled_cell(views, own_cell, own_inner, self._clips.cell)
+                torch.baddbmm(now, hidden, self._state, out=buffer).sigmoid_()  # (D, b, 4H)
+                _doubled_cell(i, f, g, o, own_cell, own_inner, self._clips.cell)
+                if self._projection is None:
+                    hidden = own_inner * 2
+                else:
+                    hidden = torch.bmm(own_inner, self._projection)  # (D, b, P)
+                steps.append(hidden)
             else:
-                _cell(
-                    ahead.pop().baddbmm_(hidden, self._state), own_cell, own_inner, self._clips.cell
-                )
-            hidden = own_output
-            if self._projection is None:
-                if doubled:
-                    hidden.mul_(2)
-            else:
-                torch.bmm(own_inner, self._projection, out=hidden)  # (D, b, P)
-                if self._clips.projection is not None:
-                    hidden.clamp_(-self._clips.projection, self._clips.projection)
+                now.baddbmm_(hidden, self._state)  # (D, b, 4H)
+                hidden = outputs.narrow(1, start, rows)
+                written = hidden if self._projection is None else own_inner
+                _cell(now, own_cell, written, self._clips.cell)
+                if self._projection is not None:
+                    torch.bmm(own_inner, self._projection, out=hidden)  # (D, b, P)
+            if self._projection is not None and self._clips.projection is not None:
+                hidden.clamp_(-self._clips.projection, self._clips.projection)
             start += running
+        if steps:
+            outputs = torch.cat(steps, dim=1)
         # Rows that have finished keep their cell state: it is updated in place.
         final = outputs.index_select(1, last).float()
         return outputs, LstmState(cell.mul_(0.5) if doubled else cell, final)
@@ -162,9 +166,13 @@ def _cell(gates: Tensor, cell: Tensor, inner: Tensor, clip: float | None) -> Non
     inner.copy_(cell.tanh().mul_(o.sigmoid_()))
 
 
-def _doubled_cell(gates: Sequence[Tensor], cell: Tensor, inner: Tensor, clip: float | None) -> None:
-    """The same after the sigmoid, with g and the cell state doubled; `inner` is half of it."""
-    i, f, g, o = gates  # 4 x (D, b, H)
+def _doubled_cell(
+    i: Tensor, f: Tensor, g: Tensor, o: Tensor, cell: Tensor, inner: Tensor, clip: float | None
+) -> None:
+    """The same with g and the cell state doubled, of activations (D, b, H).
+
+    `inner` is half of what it is in `_cell`.
+    """
     cell.mul_(f).addcmul_(i, g, value=4).sub_(i, alpha=2)
     if clip is not None:
         cell.clamp_(-2 * clip, 2 * clip)
