@@ -20,7 +20,7 @@ from elmokit.tasks import (
     SequencePair,
     task_names,
 )
-from elmokit.tasks.examples import Span
+from elmokit.tasks.records import Span
 
 TEXT = "Anna met Zoe and she smiled"
 TOKENS = tuple(TEXT.split())

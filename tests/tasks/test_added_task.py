@@ -46,8 +46,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.modules import known_classes, mean_pooling
-from elmokit.tasks.scores import all_of, score_labels
+from elmokit.tasks.model import mean_pooling
+from elmokit.tasks.task import known_classes
+from elmokit.tasks.task import all_of, score_labels
 from elmokit.tasks.task import FormField, Head, Task
 
 from .samples import RECORDS, Remark

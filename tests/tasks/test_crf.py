@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.tasks.modules import Crf
+from elmokit.tasks.model import Crf
 from elmokit.tasks.tag.spans import illegal_index
 from elmokit.tasks.tag.task import constrained_crf
 

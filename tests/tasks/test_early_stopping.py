@@ -13,8 +13,7 @@ from small_tasks import sentences, settings, texts
 import elmokit
 from elmokit.errors import DataError
 from elmokit.tasks import get_task
-from elmokit.tasks.scores import LabelScore, TaskScore
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import LabelScore, Task, TaskScore
 from elmokit.training.display import read_log
 
 fit_module = importlib.import_module("elmokit.tasks.fit")

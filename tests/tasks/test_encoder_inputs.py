@@ -11,8 +11,8 @@ from small_tasks import sentences, settings, texts
 
 import elmokit
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.tasks.inputs.encoders import EncoderLayers, is_encoder
-from elmokit.tasks.inputs.references import as_layers
+from elmokit.tasks.inputs.encoders import EncoderLayers
+from elmokit.tasks.inputs.references import as_layers, is_encoder
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")

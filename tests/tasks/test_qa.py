@@ -17,9 +17,9 @@ import elmokit
 from elmokit.cli import main
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks import Answer, QuestionExample, get_task, read_examples, score_examples
-from elmokit.tasks.examples import Span
 from elmokit.tasks.inputs.token_inputs import Side
 from elmokit.tasks.qa.network import all_windows, best_spans, cut, joint_loss, training_windows
+from elmokit.tasks.records import Span
 from elmokit.text.tokens import get_tokenizer
 
 pytestmark = pytest.mark.usefixtures("no_pictures")

@@ -9,8 +9,8 @@ import pytest
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks import FrameExample, RelationExample, TaggedExample, TextExample
-from elmokit.tasks.examples import Span
 from elmokit.tasks.files import example_lines, read_examples, write_examples
+from elmokit.tasks.records import Span
 
 BAD = "\t_" * 6
 GAP_HEADER = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n"

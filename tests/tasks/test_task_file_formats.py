@@ -21,8 +21,8 @@ from elmokit.tasks import (
     task_names,
 )
 from elmokit.tasks.coref.task import token_span
-from elmokit.tasks.examples import Span, covering_tokens
 from elmokit.tasks.files import example_lines, format_names, read_examples
+from elmokit.tasks.records import Span, covering_tokens
 from elmokit.tasks.tag.spans import recognise_scheme
 
 DATA = Path(__file__).parent / "data"

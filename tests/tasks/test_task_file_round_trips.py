@@ -24,7 +24,7 @@ from elmokit.tasks import (
     read_examples,
     write_examples,
 )
-from elmokit.tasks.examples import Span
+from elmokit.tasks.records import Span
 from elmokit.tasks.tag.files import DOCUMENT_START
 from elmokit.text.tokens import get_tokenizer
 

@@ -20,8 +20,8 @@ from elmokit.tasks import (
     RelationExample,
     read_examples,
 )
-from elmokit.tasks.examples import Span
 from elmokit.tasks.fit import task_settings
+from elmokit.tasks.records import Span
 from elmokit.tasks.relation.task import _between
 from elmokit.tasks.tag.spans import illegal_index
 

@@ -21,8 +21,8 @@ from elmokit.tasks import (
     read_examples,
     task_names,
 )
-from elmokit.tasks.examples import Span
 from elmokit.tasks.predictor import Facts, Predictor
+from elmokit.tasks.records import Span
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

@@ -32,9 +32,9 @@ from elmokit.tasks.coref.task import score_pronouns
 from elmokit.tasks.dialogue.task import score_frames
 from elmokit.tasks.qa.task import score_answers
 from elmokit.tasks.relation.task import score_relations
-from elmokit.tasks.scores import mostly_chinese, score_examples, score_labels
 from elmokit.tasks.seq2seq.task import score_sequences
 from elmokit.tasks.tag.spans import score_spans
+from elmokit.tasks.task import mostly_chinese, score_examples, score_labels
 
 LABELS = st.sampled_from(["good", "bad", "so-so", "none"])
 TAGS = st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "S-PER"])

@@ -19,9 +19,9 @@ from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.integrations.sharing import archive_folder, extracted_folder, shared_model
 from elmokit.tasks import TaggedExample, TextExample
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.examples import Tokens
 from elmokit.tasks.fit import fit, task_settings
 from elmokit.tasks.predictor import Predictor
+from elmokit.tasks.records import Tokens
 from elmokit.text.tokens import get_tokenizer
 from elmokit.training.settings import changed
 

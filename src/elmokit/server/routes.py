@@ -39,7 +39,7 @@ from elmokit.server.inspect import inspect_word
 from elmokit.server.metrics import Metrics
 from elmokit.server.registry import ModelRegistry, predicts_words
 from elmokit.server.settings import Limits
-from elmokit.tasks.examples import errors_at
+from elmokit.tasks.records import errors_at
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo

@@ -1,11 +1,11 @@
 """Vectors → answers.
 
 The data's way: records reads lines, JSON and tables; files turns files into examples and back, by
-the fields that a task declares; examples has what examples are made of. inputs turns tokens into
-vectors. Each task is a folder with a ``task.py``: classify, tag, pair, relation, coref, dialogue,
-qa, seq2seq; task says what it must offer and how one is added, config what can be set, modules what
-heads share, scores what scores share. model joins inputs and head, fit trains, predictor answers
-and is saved, report says how it went, compare does it with and without ELMo.
+the fields that a task declares. inputs turns tokens into vectors. Each task is a folder with a
+``task.py``: classify, tag, pair, relation, coref, dialogue, qa, seq2seq; task says what it must
+offer and how one is added, and has what scores share, config says what can be set. model has what
+heads share and joins inputs and head, fit trains, predictor answers and is saved, report says how
+it went, compare does it with and without ELMo.
 
 A task is found by its folder: in this package, in a folder that the environment variable
 ``ELMOKIT_TASKS`` names, or in one given to `register`.
@@ -27,17 +27,16 @@ if TYPE_CHECKING:
     from elmokit.tasks.compare import compare
     from elmokit.tasks.coref.files import CorefExample, Mention
     from elmokit.tasks.dialogue.task import FrameExample
-    from elmokit.tasks.examples import Span
     from elmokit.tasks.files import read_examples, write_examples
     from elmokit.tasks.fit import fit, task_settings
     from elmokit.tasks.pair.task import PairExample
     from elmokit.tasks.predictor import Predictor
     from elmokit.tasks.qa.files import Answer, QuestionExample
+    from elmokit.tasks.records import Span
     from elmokit.tasks.relation.files import RelationExample
-    from elmokit.tasks.scores import score_examples
     from elmokit.tasks.seq2seq.files import SequencePair
     from elmokit.tasks.tag.files import TaggedExample
-    from elmokit.tasks.task import Task
+    from elmokit.tasks.task import Task, score_examples
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
@@ -46,14 +45,14 @@ else:
             "compare": "compare",
             "predictor": "Predictor",
             "files": "read_examples write_examples",
-            "scores": "score_examples",
+            "task": "score_examples",
             "qa.files": "Answer QuestionExample",
             "coref.files": "CorefExample Mention",
             "dialogue.task": "FrameExample",
             "pair.task": "PairExample",
             "relation.files": "RelationExample",
             "seq2seq.files": "SequencePair",
-            "examples": "Span",
+            "records": "Span",
             "tag.files": "TaggedExample",
             "classify.task": "TextExample",
         },

@@ -16,10 +16,9 @@ from elmokit.errors import ConfigError
 from elmokit.files import atomic_file
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.examples import data_hash
 from elmokit.tasks.fit import RUN_FILE, Data, TaskRun, task_settings
 from elmokit.tasks.inputs.references import Elmos, Static
-from elmokit.tasks.report import REPORT_FILE
+from elmokit.tasks.report import REPORT_FILE, data_hash
 from elmokit.training.run_folder import RunFolder
 
 COMPARISON_FILE = "comparison.json"

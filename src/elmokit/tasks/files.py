@@ -28,18 +28,22 @@ from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.files import atomic_file, temporary_beside
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.examples import Names, Spans, Tokens, errors_at, wrong_item
 from elmokit.tasks.records import (
     Format,
+    Names,
     ReadOptions,
     Record,
+    Spans,
+    Tokens,
     checked_tokens,
     csv_line,
+    errors_at,
     json_line,
     json_records,
     lines,
     table_records,
     tsv_line,
+    wrong_item,
 )
 
 if TYPE_CHECKING:

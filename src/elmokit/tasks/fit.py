@@ -27,14 +27,14 @@ from elmokit.engines import check_device
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.examples import data_hash, errors_at
 from elmokit.tasks.files import read_labelled
 from elmokit.tasks.inputs.references import Elmos, Static, as_layers, as_static, reference_to
 from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 from elmokit.tasks.inputs.token_inputs import frequent_words
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.predictor import Facts, Predictor
-from elmokit.tasks.report import write_report
+from elmokit.tasks.records import errors_at
+from elmokit.tasks.report import data_hash, write_report
 from elmokit.tasks.task import Task
 from elmokit.training.checkpoint import Snapshot
 from elmokit.training.display import Display

@@ -1,25 +1,32 @@
-"""Inputs and a task's head together: what is trained, saved and queried."""
+"""Inputs and a task's head together: what is trained, saved and queried; and what heads share.
+
+Heads share a biLSTM over padded texts, pooling, the loss of choosing a class, a CRF.
+"""
 
 from __future__ import annotations
 
 import queue
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from elmokit.errors import ConfigError
-from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.inputs.token_inputs import Embedder
-from elmokit.tasks.scores import TaskScore
-from elmokit.tasks.task import Batch, ClassHead, Task
+from elmokit.engines import to_device
+from elmokit.errors import ConfigError, DataError
+from elmokit.tasks.config import ClassLossConfig, EncoderConfig, TaskConfig
+from elmokit.tasks.inputs.token_inputs import Embedder, Side, Widths
+from elmokit.tasks.records import Span, Tokens
+from elmokit.tasks.task import Batch, C, Head, Task, TaskScore
 from elmokit.text.batching import run_in_batches
 
 Item = TypeVar("Item")
@@ -30,6 +37,10 @@ _PREFETCH = 512
 """Items of a stream that are prefetched; as many make a group at most."""
 _JOIN_SECONDS = 0.5
 """Seconds in which a thread ends that does not wait for input."""
+FORBIDDEN = -1e4
+"""Score of what may not be: no probability is left of it in float32, and gradients stay numbers."""
+_LEAST = -300.0
+"""Log of the least factor: what is forbidden is left with it, so that no sum is zero."""
 
 
 class TaskModel(nn.Module):
@@ -197,3 +208,382 @@ def _read(
     else:
         waiting.put(_End())
     del held
+
+
+# What heads share.
+
+
+class ClassHead(Head[C]):
+    """A network that gives every class a score; a subclass says how, by `_scores`.
+
+    Args:
+        labels: The classes, and how often each occurs in the training data.
+        loss: How the choice is scored in training.
+    """
+
+    def __init__(self, labels: Mapping[str, int], loss: ClassLossConfig) -> None:
+        super().__init__()
+        self.labels = tuple(labels)
+        """The classes, in the order of their scores."""
+        self._numbers = {label: number for number, label in enumerate(self.labels)}
+        self.class_loss = ClassLoss(loss, list(labels.values()))
+
+    def loss(self, batch: Batch[C]) -> Tensor:
+        """Cross entropy of the true classes."""
+        scores = self._scores(batch)  # (B, K)
+        targets = [self._numbers[str(example.label)] for example in batch.examples]
+        loss: Tensor = self.class_loss(scores, to_device(torch.tensor(targets), scores.device))
+        return loss
+
+    def predict(self, batch: Batch[C]) -> list[C]:
+        """Examples with their most probable classes."""
+        return [example for example, _ in self.with_probabilities(batch)]
+
+    def with_probabilities(self, batch: Batch[C]) -> list[tuple[C, NDArray[np.float64]]]:
+        """The same, and the probabilities of all classes (K,) with each."""
+        shares = self._scores(batch).cpu().double().softmax(dim=1).numpy()  # (B, K)
+        rows: list[tuple[Any, NDArray[np.float64]]] = list(zip(batch.examples, shares, strict=True))
+        return [(replace(example, label=self.labels[row.argmax()]), row) for example, row in rows]
+
+    @abstractmethod
+    def _scores(self, batch: Batch[C]) -> Tensor:
+        """Scores of all classes, (B, K)."""
+
+
+class TextEncoder(nn.Module):
+    """A biLSTM over the tokens; what enters at the output joins behind it.
+
+    Args:
+        config: Its sizes.
+        widths: Of the token vectors.
+        extra: Width of further features per token, such as a mark.
+    """
+
+    def __init__(self, config: EncoderConfig, widths: Widths, extra: int = 0) -> None:
+        super().__init__()
+        width = widths.input + extra
+        self.lstm: nn.LSTM | None = None
+        if config.layers:
+            self.lstm = nn.LSTM(
+                width,
+                config.cells,
+                config.layers,
+                batch_first=True,
+                bidirectional=True,
+                dropout=config.dropout if config.layers > 1 else 0.0,
+            )
+            _initialise(self.lstm)
+            width = 2 * config.cells
+        self.dropout = nn.Dropout(config.dropout)
+        self.width = width + widths.output
+        """Of what comes out for a token."""
+
+    def forward(self, side: Side, extra: Tensor | None = None) -> Tensor:
+        """Encode a text of each example.
+
+        Args:
+            side: The texts.
+            extra: Further features, (B, T, extra).
+
+        Returns:
+            (B, T, width); what is beyond a text's end means nothing.
+        """
+        vectors = side.vectors if extra is None else torch.cat([side.vectors, extra], dim=2)
+        if self.lstm is not None:
+            lengths = side.lengths.clamp(min=1)
+            packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
+            encoded, _ = self.lstm(packed)
+            vectors, _ = pad_packed_sequence(
+                encoded, batch_first=True, total_length=vectors.shape[1]
+            )
+            vectors = self.dropout(vectors)
+        return vectors if side.output is None else torch.cat([vectors, side.output], dim=2)
+
+
+def _initialise(lstm: nn.LSTM) -> None:
+    """Starting weights from which small data sets learn faster than from torch's own."""
+    for name, parameter in lstm.named_parameters():
+        for number, gate in enumerate(parameter.detach().chunk(4)):  # in, forget, cell, out
+            if name.startswith("weight_ih"):
+                nn.init.xavier_uniform_(gate)
+            elif name.startswith("weight_hh"):
+                nn.init.orthogonal_(gate)
+            else:  # two biases are added up: the forget gate's together are one
+                gate.fill_(0.5 if number == 1 else 0.0)
+
+
+class AttentionPooling(nn.Module):
+    """One vector per text: its tokens, weighted by attention to a learned query.
+
+    Args:
+        width: Of the tokens' vectors.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(width, width)
+        self.question = nn.Linear(width, 1, bias=False)
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """Pool (B, T, D) over the tokens of the mask, giving (B, D)."""
+        care = self.question(torch.tanh(self.hidden(vectors))).squeeze(2).float()  # (B, T)
+        # Finite, so that a text without tokens gives numbers too.
+        shares = care.masked_fill(~mask, torch.finfo(care.dtype).min).softmax(dim=1)
+        return torch.einsum("bt,btd->bd", shares.to(vectors.dtype), vectors)
+
+
+def mean_pooling(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The mean over the tokens of the mask: (B, T, D) to (B, D)."""
+    kept = vectors * mask[:, :, None]
+    return kept.sum(dim=1) / mask.sum(dim=1).clamp(min=1)[:, None]
+
+
+def max_pooling(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The maximum over the tokens of the mask: (B, T, D) to (B, D); zeros where there is none."""
+    least = torch.finfo(vectors.dtype).min
+    highest = vectors.masked_fill(~mask[:, :, None], least).amax(dim=1)
+    return highest.masked_fill(~mask.any(dim=1)[:, None], 0.0)
+
+
+def span_mask(spans: Sequence[Span], texts: Sequence[Tokens], mask: Tensor) -> Tensor:
+    """Where the tokens of each text's span are.
+
+    Args:
+        spans: A span of each text.
+        texts: The texts.
+        mask: Of the texts' tokens, (B, T).
+
+    Returns:
+        Like `mask`, True inside the spans.
+
+    Raises:
+        DataError: A span is empty or not inside its text.
+    """
+    for span, tokens in zip(spans, texts, strict=True):
+        check_span(span, tokens)
+    steps = torch.arange(mask.shape[1], device=mask.device)  # (T,)
+    edges = to_device(torch.tensor(spans), mask.device)  # (B, 2)
+    return (steps >= edges[:, :1]) & (steps < edges[:, 1:])
+
+
+def check_span(span: Span, tokens: Tokens) -> None:
+    """Refuse a span that is empty or not inside its text.
+
+    Raises:
+        DataError: It is.
+    """
+    start, end = span
+    if not 0 <= start < end <= len(tokens):
+        raise DataError(
+            f"a mention from token {start} to before {end} is not inside its text, which has "
+            f"{len(tokens)} tokens: {' '.join(tokens[:8])!r}"
+        )
+
+
+def dense_layers(width: int, hidden: int, count: int, dropout: float) -> nn.Sequential:
+    """From one vector to the scores of classes.
+
+    Args:
+        width: Of the vector.
+        hidden: Width of the layer between; 0: none.
+        count: How many classes.
+        dropout: Before each layer.
+    """
+    layers: list[nn.Module] = [nn.Dropout(dropout)]
+    if hidden:
+        layers += [nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout)]
+    return nn.Sequential(*layers, nn.Linear(hidden or width, count))
+
+
+class ClassLoss(nn.Module):
+    """Cross entropy with class weights and label smoothing.
+
+    Args:
+        config: Which of both.
+        counts: How often each class occurs in the training data, in the order of the classes.
+    """
+
+    weights: Tensor
+
+    def __init__(self, config: ClassLossConfig, counts: Sequence[int]) -> None:
+        super().__init__()
+        weights = torch.ones(len(counts))
+        if config.class_weights == "balanced":
+            share = torch.tensor([max(1, count) for count in counts], dtype=torch.float)
+            weights = share.sum() / (len(counts) * share)
+        self.register_buffer("weights", weights, persistent=False)
+        self._smoothing = config.label_smoothing
+
+    def forward(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of scores (N, K) against classes (N,)."""
+        return F.cross_entropy(
+            scores.float(), targets, weight=self.weights, label_smoothing=self._smoothing
+        )
+
+
+class Crf(nn.Module):
+    """Scores of whole label sequences: labels, transitions, and what starts and ends.
+
+    Args:
+        labels: K, how many labels there are.
+        may_follow: Which label (column) may follow which (row), (K, K); all when left out.
+        may_start: Which labels may be the first, (K,); all when left out.
+        may_end: Which labels may be the last, (K,); all when left out.
+    """
+
+    _follow: Tensor
+    _start: Tensor
+    _end: Tensor
+
+    def __init__(
+        self,
+        labels: int,
+        *,
+        may_follow: Tensor | None = None,
+        may_start: Tensor | None = None,
+        may_end: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.transitions = nn.Parameter(torch.zeros(labels, labels))
+        self.start = nn.Parameter(torch.zeros(labels))
+        self.end = nn.Parameter(torch.zeros(labels))
+        one, all_pairs = torch.ones(labels, dtype=torch.bool), torch.ones(labels, labels).bool()
+        for name, allowed in (
+            ("_follow", all_pairs if may_follow is None else may_follow),
+            ("_start", one if may_start is None else may_start),
+            ("_end", one if may_end is None else may_end),
+        ):
+            self.register_buffer(name, allowed.clone(), persistent=False)
+
+    def loss(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        """Negative log-likelihood of each sequence.
+
+        Args:
+            scores: Of each label at each position, (B, T, K).
+            labels: The true labels, (B, T); anything beyond a sequence's end.
+            mask: True where a position is used, (B, T); those of a sequence are its first ones.
+
+        Returns:
+            (B,); zero for a sequence of length 0.
+        """
+        scores = scores.float()
+        return self._partition(scores, mask) - self._score(scores, labels, mask)
+
+    def _tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        return (
+            self.transitions.masked_fill(~self._follow, FORBIDDEN),
+            self.start.masked_fill(~self._start, FORBIDDEN),
+            self.end.masked_fill(~self._end, FORBIDDEN),
+        )
+
+    def _score(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        """Score of given sequences, (B,)."""
+        transitions, start, end = self._tables()
+        labels = labels.masked_fill(~mask, 0)
+        own = scores.gather(2, labels[:, :, None]).squeeze(2) * mask  # (B, T)
+        moves = transitions[labels[:, :-1], labels[:, 1:]] * mask[:, 1:]  # (B, T - 1)
+        last = labels.gather(1, (mask.sum(dim=1) - 1).clamp(min=0)[:, None]).squeeze(1)
+        total: Tensor = own.sum(dim=1) + moves.sum(dim=1) + start[labels[:, 0]] + end[last]
+        return torch.where(mask[:, 0], total, torch.zeros_like(total))
+
+    def _partition(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Log of the sum over all sequences, (B,)."""
+        given: Iterable[Tensor] = (scores, *self._tables(), mask)
+        if scores.device.type == "mps":  # which has no double precision
+            given = (part.cpu() for part in given)
+        total: Tensor = _Partition.apply(*given)  # type: ignore[no-untyped-call]
+        return total.to(scores.device)
+
+    @torch.no_grad()
+    def best(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
+        """The most probable sequences (Viterbi).
+
+        Args:
+            scores: Of each label at each position, (B, T, K).
+            mask: True where a position is used, (B, T).
+        """
+        transitions, start, end = self._tables()
+        scores = scores.float()
+        total = start + scores[:, 0]  # (B, K): the best sequence that ends in a label here
+        came: list[Tensor] = []
+        same = torch.arange(total.shape[1], device=total.device).expand_as(total)
+        for step in range(1, scores.shape[1]):
+            best, before = (total[:, :, None] + transitions[None]).max(dim=1)  # (B, K)
+            running = mask[:, step, None]
+            total = torch.where(running, best + scores[:, step], total)
+            came.append(torch.where(running, before, same))
+        label = (total + end).argmax(dim=1)  # (B,)
+        path = [label]
+        for before in reversed(came):
+            label = before.gather(1, label[:, None]).squeeze(1)
+            path.append(label)
+        found = torch.stack(path[::-1], dim=1).tolist()  # (B, T)
+        return [row[:length] for row, length in zip(found, mask.sum(dim=1).tolist(), strict=True)]
+
+
+class _Partition(torch.autograd.Function):
+    """Log of the sum over all sequences, and its gradients by the forward-backward algorithm.
+
+    The recursions from both ends are independent, so one loop runs both, with one matmul per
+    position. What is summed are probabilities themselves, scaled to one at every position and
+    in double precision; no sum is below the least factor, because the highest is one.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, transitions: Tensor, start: Tensor, end: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Log of the sum for each row: (B, T, K), (K, K), (K,), (K,) and (B, T) to (B,)."""
+        # From each row's own end: the backward way has no more to do with padding than the other.
+        last = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
+        positions = (last - torch.arange(mask.shape[1], device=mask.device)).clamp(min=0)
+        turned = positions[:, :, None].expand(scores.shape)  # (B, T, K)
+        own, own_top = _weights(scores, dim=2)  # (B, T, K), (B, T, 1)
+        ways = torch.stack([own, own.gather(1, turned)])  # (2, B, T, K)
+        both = ways.permute(2, 0, 1, 3).contiguous()  # (T, 2, B, K)
+        move, move_top = _weights(transitions.reshape(1, -1), dim=1)
+        move = move.view_as(transitions)
+        edges, edge_top = _weights(torch.stack([start, end]), dim=1)  # (2, K), (2, 1)
+
+        moves = torch.stack([move, move.T])  # (2, K, K)
+        before, after = torch.empty_like(both), torch.empty_like(both)
+        sums = both.new_empty(*both.shape[:3], 1)
+        before[0] = edges[:, None, :]
+        previous: Tensor | None = None
+        for here, reached, there, total in zip(both, before, after, sums, strict=True):
+            if previous is not None:
+                torch.bmm(previous, moves, out=reached)  # (2, B, K)
+            torch.mul(reached, here, out=there)
+            torch.sum(there, dim=2, keepdim=True, out=total)
+            previous = there.div_(total)
+        forward = after[:, 0].transpose(0, 1)  # (B, T, K): up to a position, itself included
+        onward, behind = (t[:, 1].transpose(0, 1).gather(1, turned) for t in (after, before))
+
+        through = (forward * behind).sum(dim=2, keepdim=True)  # (B, T, 1): all sequences, scaled
+        shares = (forward / through).masked_fill(~mask[:, :, None], 0.0)
+        ctx.save_for_backward(shares * behind, shares, onward, move, mask, last)
+        ctx.kind = scores.dtype
+        logs = (sums[:, 0].transpose(0, 1).log() + own_top).squeeze(2)  # (B, T)
+        whole = (logs * mask).sum(dim=1) + last.squeeze(1) * move_top.squeeze() + edge_top.sum()
+        whole += through.squeeze(2).gather(1, last.clamp(min=0)).log().squeeze(1)
+        return whole.masked_fill(~mask[:, 0], 0.0).to(scores.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Probabilities of labels at positions, and of pairs of neighbours."""
+        probable, shares, onward, move, mask, last = ctx.saved_tensors
+        (gradient,) = gradients
+        weights = gradient.double()[:, None, None]  # (B, 1, 1)
+        labels = probable * weights  # (B, T, K)
+        pairs = shares[:, :-1] * (mask[:, 1:, None] * weights)
+        neighbours = pairs.flatten(0, 1).T @ onward[:, 1:].flatten(0, 1) * move  # (K, K)
+        at = last.clamp(min=0)[:, :, None].expand(-1, -1, labels.shape[2])
+        found = labels, neighbours, labels[:, 0].sum(dim=0), labels.gather(1, at).sum(dim=(0, 1))
+        return *(part.to(ctx.kind) for part in found), None
+
+
+def _weights(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Scores as factors, the highest of which is one, and what the logarithm of that was."""
+    exact = scores.double()
+    top = exact.amax(dim=dim, keepdim=True)
+    return (exact - top).clamp(min=_LEAST).exp(), top

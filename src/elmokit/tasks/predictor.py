@@ -31,7 +31,6 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import atomic_file, read_json, read_tensors, write_tensors
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.examples import errors_at, wrong_item
 from elmokit.tasks.files import read_examples, read_labelled
 from elmokit.tasks.inputs.references import (
     Elmos,
@@ -44,7 +43,8 @@ from elmokit.tasks.inputs.references import (
 from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 from elmokit.tasks.inputs.token_inputs import Embedder
 from elmokit.tasks.model import TaskModel
-from elmokit.tasks.scores import TaskScore
+from elmokit.tasks.records import errors_at, wrong_item
+from elmokit.tasks.task import TaskScore
 from elmokit.text.tokens import get_tokenizer
 
 FORMAT = "elmokit-predictor"

@@ -8,21 +8,77 @@ from __future__ import annotations
 import csv
 import io
 import json
+import reprlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.examples import Names, Spans, Tokens
 from elmokit.text.readers import numbered_lines
 from elmokit.text.tokens import get_tokenizer
 
 if TYPE_CHECKING:
     from elmokit.tasks.tag.spans import Scheme
 
+Tokens: TypeAlias = tuple[str, ...]
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+Names: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Our names of fields to the names that a file or a dictionary may have for them, best first."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Span(NamedTuple):
+    """Positions from `start` to before `end`: of tokens, or of characters."""
+
+    start: int
+    end: int
+
+
+def covering_tokens(spans: Sequence[tuple[int, int]], start: int, end: int) -> Span | None:
+    """The fewest tokens that hold the characters from `start` to before `end`.
+
+    Args:
+        spans: Character offsets of the tokens, in order and without overlap.
+        start: The first character.
+        end: One after the last character.
+
+    Returns:
+        Token positions, or None if no token has a character in that range.
+    """
+    first = bisect_right(spans, start, key=lambda span: span[1])
+    last = bisect_left(spans, end, key=lambda span: span[0])
+    return Span(first, last) if first < last else None
+
+
+def offsets_of(text: str, tokens: Tokens) -> Spans:
+    """Character offsets of tokens, which are pieces of the text in its order."""
+    spans, end = [], 0
+    for token in tokens:
+        start = text.index(token, end)
+        end = start + len(token)
+        spans.append((start, end))
+    return tuple(spans)
+
+
+def wrong_item(item: object, expected: str) -> DataError:
+    """The error of an item that is nothing of what is expected."""
+    return DataError(f"this is {reprlib.repr(item)} ({type(item).__name__}). {expected}")
+
+
+@contextmanager
+def errors_at(where: str) -> Iterator[None]:
+    """Errors in data say where they are: ``item 3: ...``, unless they name a line of it."""
+    try:
+        yield
+    except DataError as error:
+        if str(error).startswith(where):
+            raise
+        raise DataError(f"{where}: {error}") from None
 
 
 @dataclass(frozen=True)

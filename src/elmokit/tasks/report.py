@@ -20,6 +20,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,6 @@ from typing import Any
 
 from elmokit import __version__
 from elmokit.files import atomic_file
-from elmokit.tasks.examples import data_hash
 from elmokit.tasks.inputs.references import reference_to
 from elmokit.tasks.predictor import Predictor
 from elmokit.training.display import duration, read_log
@@ -196,3 +196,11 @@ def _save(figure: Any, path: Path) -> None:
     figure.tight_layout()
     with atomic_file(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
+
+
+def data_hash(examples: Sequence[Any]) -> str:
+    """A hash of examples, to tell one data set from another."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(repr(example).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What a task must say about itself.
+"""What a task must say about itself, how items become its examples, and what scores share.
 
 Adding a task is adding a folder:
 
@@ -12,10 +12,10 @@ Adding a task is adding a folder:
 4. The network: a `Head`. Its ``__init__`` gets the settings, what was learned from the data, and
    the `Widths` of the token vectors; ``loss(batch)`` gives the mean loss, ``predict(batch)`` the
    examples with answers filled in. ``batch.sides`` holds one `Side` for each text of an example:
-   padded vectors, mask, lengths. `elmokit.tasks.modules` has the biLSTM (which also takes care of
+   padded vectors, mask, lengths. `elmokit.tasks.model` has the biLSTM (which also takes care of
    ELMo at the output), poolings, a CRF and the loss of choosing a class. A task that chooses one
-   class takes `ClassTask` and `ClassHead`, and only says how classes are scored.
-5. The score: a `Score` (`elmokit.tasks.scores`).
+   class takes `ClassTask` and, from there, `ClassHead`, and only says how classes are scored.
+5. The score: a `TaskScore`.
 
 Everything else follows: inputs and their mixes, the layer store, the loop with resuming, the
 predictor's folder, reports, comparisons, the commands, the server's route and the page's form.
@@ -23,28 +23,40 @@ predictor's folder, reports, comparisons, the commands, the server's route and t
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+)
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elmokit.engines import to_device
-from elmokit.tasks.config import ClassLossConfig, TaskConfig
-from elmokit.tasks.examples import Tokenize, Tokens, words_in, wrong_item
+from elmokit.errors import DataError
+from elmokit.tasks import get_task
+from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.files import Records, TextField
 from elmokit.tasks.inputs.mixed import WrittenText
 from elmokit.tasks.inputs.token_inputs import Side, Widths
-from elmokit.tasks.modules import ClassLoss, check_classes, known_classes
-from elmokit.tasks.records import Format
-from elmokit.tasks.scores import TaskScore, all_of, check_not_empty, score_labels
+from elmokit.tasks.records import Format, Names, Span, Tokens, wrong_item
+from elmokit.text.tokens import get_tokenizer
 
 E = TypeVar("E")
 """The class of a task's examples."""
+Label = TypeVar("Label")
+Tokenize: TypeAlias = Callable[[str], Tokens]
+_MOST_CONFUSED = 200
+"""With more classes the confusion, which has a row and a column for each, is left out."""
 
 
 @dataclass(frozen=True)
@@ -220,43 +232,6 @@ C = TypeVar("C", bound=Labelled)
 L = TypeVar("L", bound=LocatedExample)
 
 
-class ClassHead(Head[C]):
-    """A network that gives every class a score; a subclass says how, by `_scores`.
-
-    Args:
-        labels: The classes, and how often each occurs in the training data.
-        loss: How the choice is scored in training.
-    """
-
-    def __init__(self, labels: Mapping[str, int], loss: ClassLossConfig) -> None:
-        super().__init__()
-        self.labels = tuple(labels)
-        """The classes, in the order of their scores."""
-        self._numbers = {label: number for number, label in enumerate(self.labels)}
-        self.class_loss = ClassLoss(loss, list(labels.values()))
-
-    def loss(self, batch: Batch[C]) -> Tensor:
-        """Cross entropy of the true classes."""
-        scores = self._scores(batch)  # (B, K)
-        targets = [self._numbers[str(example.label)] for example in batch.examples]
-        loss: Tensor = self.class_loss(scores, to_device(torch.tensor(targets), scores.device))
-        return loss
-
-    def predict(self, batch: Batch[C]) -> list[C]:
-        """Examples with their most probable classes."""
-        return [example for example, _ in self.with_probabilities(batch)]
-
-    def with_probabilities(self, batch: Batch[C]) -> list[tuple[C, NDArray[np.float64]]]:
-        """The same, and the probabilities of all classes (K,) with each."""
-        shares = self._scores(batch).cpu().double().softmax(dim=1).numpy()  # (B, K)
-        rows: list[tuple[Any, NDArray[np.float64]]] = list(zip(batch.examples, shares, strict=True))
-        return [(replace(example, label=self.labels[row.argmax()]), row) for example, row in rows]
-
-    @abstractmethod
-    def _scores(self, batch: Batch[C]) -> Tensor:
-        """Scores of all classes, (B, K)."""
-
-
 class ClassTask(Task[L]):
     """A task whose classes are those of the training data."""
 
@@ -276,3 +251,301 @@ class ClassTask(Task[L]):
     def answer(self, example: L) -> str | None:
         """The class."""
         return example.label
+
+
+# Items: what users give for examples.
+
+
+class TokenizedText(NamedTuple):
+    """A text as a model reads it."""
+
+    tokens: Tokens
+    text: str | None
+    """The text before it was tokenised; None if it came as tokens."""
+
+
+def words_of(value: object, tokenize: Tokenize) -> TokenizedText | None:
+    """A text or a list of tokens; None if it is neither."""
+    if isinstance(value, str):
+        return TokenizedText(tokenize(value), value)
+    if isinstance(value, Iterable) and not isinstance(value, Mapping | Set):
+        tokens = tuple(value)
+        if all(isinstance(token, str) for token in tokens):
+            return TokenizedText(tokens, None)
+    return None
+
+
+def words_in(
+    item: object, tokenize: Tokenize, names: Names, text: str = "text", tokens: str = "tokens"
+) -> TokenizedText | None:
+    """The same, or a dictionary that holds one of them or both.
+
+    Args:
+        item: What the user gave.
+        tokenize: Splits text.
+        names: Names of fields.
+        text: Our name of the field with the text.
+        tokens: Our name of the field with its tokens.
+    """
+    if not isinstance(item, Mapping):
+        return words_of(item, tokenize)
+    whole, split = value_of(item, names[text]), value_of(item, names[tokens])
+    if not isinstance(whole, str | None) or isinstance(split, str):
+        return None
+    if split is None:
+        return words_of(whole, tokenize)
+    words = words_of(split, tokenize)
+    return None if words is None else words._replace(text=whole)
+
+
+def value_of(item: Mapping[Any, Any], names: Sequence[str]) -> Any:
+    """The value of the first of these keys that a dictionary has; None if it has none."""
+    return next((item[name] for name in names if item.get(name) is not None), None)
+
+
+def span_of(value: object) -> Span | None:
+    """Start and end; None if it is not that."""
+    match value:
+        case [SupportsIndex() as start, SupportsIndex() as end]:
+            return Span(start.__index__(), end.__index__())
+    return None
+
+
+# Scores.
+
+
+def score_examples(
+    task: str, gold: Sequence[Any], predicted: Sequence[Any], *, primary: str | None = None
+) -> TaskScore:
+    """Score predictions with the task's own scorer.
+
+    Args:
+        task: Its name.
+        gold: Examples with their labels.
+        predicted: The same examples, in the same order, with predicted labels.
+        primary: For `seq2seq`: ``bleu`` (the default) or ``rougeL``.
+
+    Raises:
+        ConfigError: No such task.
+        DataError: A label is missing, or the two do not have the same length.
+    """
+    known = get_task(task)
+    config: Any = known.config_type()
+    if primary is not None and hasattr(config.head, "score"):
+        config = replace(config, head=replace(config.head, score=primary))
+    same_length(gold, predicted)
+    return known.score(gold, predicted, config=config)
+
+
+class TaskScore(ABC):
+    """How good answers are. Shares are between 0 and 1; BLEU alone is out of 100.
+
+    Attributes:
+        primary: Name of the metric that training watches; higher is better.
+    """
+
+    primary: str
+
+    @abstractmethod
+    def numbers(self) -> dict[str, float]:
+        """The numbers by name; ``accuracy`` or ``f1`` is always one of them."""
+
+    def tables(self) -> dict[str, Any]:
+        """Details, ready for JSON: ``labels`` (scores of each), ``confusion``, ..."""
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers and tables together, ready for JSON."""
+        return {**self.numbers(), **self.tables()}
+
+    @property
+    def value(self) -> float:
+        """The metric that training watches."""
+        return self.numbers()[self.primary]
+
+
+@dataclass
+class MatchCounts:
+    """Things found right, things found, things to find."""
+
+    correct: int = 0
+    predicted: int = 0
+    gold: int = 0
+
+    @property
+    def precision(self) -> float:
+        """The share of what was found that is right."""
+        return share(self.correct, self.predicted)
+
+    @property
+    def recall(self) -> float:
+        """The share of what was to find that was found."""
+        return share(self.correct, self.gold)
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        return share(2 * self.correct, self.predicted + self.gold)
+
+    def to_dict(self) -> dict[str, float]:
+        """Precision, recall, F1 and how many there were to find."""
+        return {
+            "precision": self.precision,
+            "recall": self.recall,
+            "f1": self.f1,
+            "count": self.gold,
+        }
+
+
+def share(part: float, whole: float) -> float:
+    """A part of a whole; 0 if there is no whole."""
+    return part / whole if whole else 0.0
+
+
+def same_length(gold: Sequence[object], predicted: Sequence[object]) -> None:
+    """Refuse answers that cannot be compared with the truth one by one."""
+    if len(gold) != len(predicted):
+        raise DataError(f"{len(predicted)} answers for {len(gold)} examples. Give one for each.")
+    check_not_empty(gold)
+
+
+def check_not_empty(gold: Sequence[object]) -> None:
+    """Refuse to score nothing."""
+    if not gold:
+        raise DataError("no examples to score. Give at least one.")
+
+
+def all_of(examples: Sequence[Any], name: str) -> list[Any]:
+    """A field of all examples, which must be known.
+
+    Raises:
+        DataError: One of them does not have it.
+    """
+    values = [getattr(example, name) for example in examples]
+    for number, value in enumerate(values, start=1):
+        if value is None:
+            raise DataError(f"example {number} has no {name}. Only labelled examples have a score.")
+    return values
+
+
+@dataclass(frozen=True)
+class LabelScore(TaskScore):
+    """The score of classes.
+
+    Attributes:
+        accuracy: The share that is right.
+        macro_f1: The mean of F1 over all classes of the truth and of the answers.
+        labels: Precision, recall and F1 of each class.
+        confusion: How often a class (first) was taken for a class (second).
+    """
+
+    accuracy: float
+    macro_f1: float
+    labels: dict[str, MatchCounts]
+    confusion: dict[tuple[str, str], int]
+    primary: str = "accuracy"
+
+    def numbers(self) -> dict[str, float]:
+        """Accuracy and macro F1."""
+        return {"accuracy": self.accuracy, "macro_f1": self.macro_f1}
+
+    def tables(self) -> dict[str, Any]:
+        """Each class; and in each row of the confusion, what examples of a class were taken for.
+
+        With more than 200 classes the confusion is None.
+        """
+        names = list(self.labels)
+        confusion = None
+        if len(names) <= _MOST_CONFUSED:
+            rows = [[self.confusion.get((a, b), 0) for b in names] for a in names]
+            confusion = {"labels": names, "rows": rows}
+        return {
+            "labels": {name: counts.to_dict() for name, counts in self.labels.items()},
+            "confusion": confusion,
+        }
+
+
+def score_labels(gold: Sequence[str], predicted: Sequence[str]) -> LabelScore:
+    """Compare classes one by one."""
+    same_length(gold, predicted)
+    confusion = Counter(zip(gold, predicted, strict=True))
+    golds, predictions = Counter(gold), Counter(predicted)
+    labels = {
+        label: MatchCounts(confusion[label, label], predictions[label], golds[label])
+        for label in sorted({*golds, *predictions})
+    }
+    correct = sum(counts.correct for counts in labels.values())
+    macro_f1 = share(sum(counts.f1 for counts in labels.values()), len(labels))
+    return LabelScore(share(correct, len(gold)), macro_f1, labels, dict(confusion))
+
+
+def known(label: Label | None, number: int) -> Label:
+    """A label that must be there; `number` counts the training examples from one.
+
+    Raises:
+        DataError: It is None.
+    """
+    if label is None:
+        raise DataError(f"training example {number} has no label, so nothing is learned from it")
+    return label
+
+
+def class_counts(labels: Iterable[str]) -> dict[str, int]:
+    """Classes in alphabetical order, and how often each occurs."""
+    return dict(sorted(Counter(labels).items()))
+
+
+def known_classes(labels: Iterable[str | None]) -> dict[str, int]:
+    """The classes of the training data, and how often each occurs.
+
+    Raises:
+        DataError: A label is missing, or there is nothing to choose from.
+    """
+    counts = class_counts(known(label, number) for number, label in enumerate(labels, 1))
+    if len(counts) < 2:
+        raise DataError(
+            f"the training data has {len(counts)} class{'' if len(counts) == 1 else 'es'} "
+            f"({', '.join(counts) or 'none'}); two are the least to choose from"
+        )
+    return counts
+
+
+def check_classes(
+    labels: Iterable[tuple[str | None, str | None]], classes: Collection[str]
+) -> None:
+    """Refuse labels that a model cannot give.
+
+    Args:
+        labels: Of examples to score, in order, and where each was read.
+        classes: What the model chooses from.
+    """
+    for number, (label, where) in enumerate(labels, 1):
+        if label is not None and label not in classes:
+            raise DataError(
+                f"{where or f'example {number}'}: the training data does not have the label "
+                f"{label!r}. It has {', '.join(classes)}"
+            )
+
+
+# Chinese: which texts are, and what counts as one unit of them.
+
+_HAN = re.compile("[\u4e00-\u9fa5]")
+# The signs that CMRC's rules leave out.
+PUNCTUATION = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+_PIECES = re.compile("[\u4e00-\u9fa5]|[^\u4e00-\u9fa5]+")
+
+
+def mostly_chinese(texts: Iterable[str]) -> bool:
+    """Whether a third or more of what is not white space is Chinese characters."""
+    han = signs = 0
+    for text in texts:
+        han += len(_HAN.findall(text))
+        signs += sum(map(len, text.split()))
+    return signs > 0 and 3 * han >= signs
+
+
+def units(text: str) -> list[str]:
+    """Chinese characters one by one, other words whole, small letters, no punctuation."""
+    kept = "".join(sign for sign in text.lower() if sign not in PUNCTUATION)
+    words = get_tokenizer("words")
+    return [unit for piece in _PIECES.findall(kept) for unit in words.tokenize(piece)]

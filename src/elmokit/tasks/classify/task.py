@@ -12,12 +12,11 @@ from torch import Tensor
 from elmokit.config import check
 from elmokit.errors import DataError
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
-from elmokit.tasks.examples import Tokens
 from elmokit.tasks.files import LabelField, Records, TextField
 from elmokit.tasks.inputs.token_inputs import Widths
-from elmokit.tasks.modules import AttentionPooling, TextEncoder, dense_layers, mean_pooling
-from elmokit.tasks.records import Format, ReadOptions, checked_lines, checked_tokens
-from elmokit.tasks.task import Batch, ClassHead, ClassTask
+from elmokit.tasks.model import AttentionPooling, ClassHead, TextEncoder, dense_layers, mean_pooling
+from elmokit.tasks.records import Format, ReadOptions, Tokens, checked_lines, checked_tokens
+from elmokit.tasks.task import Batch, ClassTask
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from elmokit.tasks.examples import Spans, Tokens, covering_tokens
 from elmokit.tasks.files import Field, LabelField, NameField, Records, TextField
-from elmokit.tasks.records import Format, ReadOptions, Record, table_records, tsv_line
+from elmokit.tasks.records import (
+    Format,
+    ReadOptions,
+    Record,
+    Spans,
+    Tokens,
+    covering_tokens,
+    table_records,
+    tsv_line,
+)
 
 GAP_COLUMNS = (
     "ID",

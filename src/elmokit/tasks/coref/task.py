@@ -14,25 +14,22 @@ from elmokit.engines import to_device
 from elmokit.errors import DataError
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.coref.files import FORMATS, RECORDS, CorefExample, Gender, Mention
-from elmokit.tasks.examples import (
-    Span,
-    Tokenize,
-    Tokens,
-    covering_tokens,
-    errors_at,
-    offsets_of,
-)
 from elmokit.tasks.inputs.token_inputs import Widths
-from elmokit.tasks.modules import TextEncoder, dense_layers, known, mean_pooling, span_mask
-from elmokit.tasks.scores import (
+from elmokit.tasks.model import ClassHead, TextEncoder, dense_layers, mean_pooling, span_mask
+from elmokit.tasks.records import Span, Tokens, covering_tokens, errors_at, offsets_of
+from elmokit.tasks.task import (
+    Batch,
+    FormField,
     LabelScore,
     MatchCounts,
+    Task,
     TaskScore,
+    Tokenize,
     all_of,
+    known,
     same_length,
     score_labels,
 )
-from elmokit.tasks.task import Batch, ClassHead, FormField, Task
 
 LABELS = ("A", "B", "neither")
 _OTHER, _PRONOUN, _CANDIDATE = range(3)

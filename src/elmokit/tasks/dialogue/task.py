@@ -15,21 +15,10 @@ from torch import Tensor, nn
 from elmokit.engines import to_device
 from elmokit.errors import DataError
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
-from elmokit.tasks.examples import Tokens
 from elmokit.tasks.files import LabelField, Records, TextField
 from elmokit.tasks.inputs.token_inputs import Widths
-from elmokit.tasks.modules import (
-    AttentionPooling,
-    ClassLoss,
-    TextEncoder,
-    check_classes,
-    class_counts,
-    dense_layers,
-    known,
-    known_classes,
-)
-from elmokit.tasks.records import Format, ReadOptions, checked_tokens, lines, location
-from elmokit.tasks.scores import LabelScore, TaskScore, all_of, same_length, score_labels, share
+from elmokit.tasks.model import AttentionPooling, ClassLoss, TextEncoder, dense_layers
+from elmokit.tasks.records import Format, ReadOptions, Tokens, checked_tokens, lines, location
 from elmokit.tasks.tag.files import TagsField, checked_tags
 from elmokit.tasks.tag.spans import (
     Scheme,
@@ -40,7 +29,21 @@ from elmokit.tasks.tag.spans import (
     tags_to_spans,
 )
 from elmokit.tasks.tag.task import check_lengths, constrained_crf
-from elmokit.tasks.task import Batch, Head, Task
+from elmokit.tasks.task import (
+    Batch,
+    Head,
+    LabelScore,
+    Task,
+    TaskScore,
+    all_of,
+    check_classes,
+    class_counts,
+    known,
+    known_classes,
+    same_length,
+    score_labels,
+    share,
+)
 
 WORDS, SLOTS, INTENTS = "seq.in", "seq.out", "label"
 """The files of a folder of SNIPS."""

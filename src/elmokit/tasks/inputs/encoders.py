@@ -19,9 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elmokit.checkpoints import native, transformers_folder
 from elmokit.errors import CheckpointError, MissingExtraError
-from elmokit.files import read_json
 from elmokit.tasks.inputs.source import LayerModel
 from elmokit.text.batching import cut_batches, run_in_batches
 
@@ -244,11 +242,3 @@ class _Trained(nn.Module):
         super().train(mode)
         self._follow(mode)
         return self
-
-
-def is_encoder(folder: Path) -> bool:
-    """Whether this is the folder of an encoder that transformers stored."""
-    config = folder / "config.json"
-    if not config.is_file() or native.is_native(folder) or transformers_folder.matches(folder):
-        return False  # nothing there, or a biLM
-    return "model_type" in read_json(config)

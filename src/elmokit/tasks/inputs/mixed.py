@@ -28,8 +28,8 @@ from elmokit.files import atomic_file
 from elmokit.lm.generation import choose_rows
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.tasks.config import FineTuneConfig, InputsConfig
-from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.source import LayerModel, LayerSource
+from elmokit.tasks.records import Tokens
 
 TARGET = "target"
 """The position at which a task reads what it writes itself."""

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 import torch
 
+from elmokit.checkpoints import native, transformers_folder
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Precision
 from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
-from elmokit.files import temporary_beside
-from elmokit.tasks.inputs.encoders import EncoderLayers, is_encoder
+from elmokit.files import read_json, temporary_beside
 from elmokit.tasks.inputs.source import (
     ElmoLayers,
     LayerSource,
@@ -64,6 +64,8 @@ def as_layers(
         return _as_one_layer(source, static)
     try:
         if isinstance(source, str | Path) and is_encoder(Path(source)):
+            from elmokit.tasks.inputs.encoders import EncoderLayers
+
             return EncoderLayers(source)
         return ElmoLayers(source, **options)
     except CheckpointError:
@@ -72,6 +74,14 @@ def as_layers(
         if found is None:
             raise
         return found
+
+
+def is_encoder(folder: Path) -> bool:
+    """Whether this is the folder of an encoder that transformers stored."""
+    config = folder / "config.json"
+    if not config.is_file() or native.is_native(folder) or transformers_folder.matches(folder):
+        return False  # nothing there, or a biLM
+    return "model_type" in read_json(config)
 
 
 def _as_one_layer(table: WordVectors, allowed: bool) -> StaticVectors:

@@ -32,7 +32,7 @@ from elmokit.engines import Precision
 from elmokit.errors import ConfigError, DataError, ElmokitError
 from elmokit.files import atomic_file
 from elmokit.lm.generation import ForwardReader
-from elmokit.tasks.examples import Tokens
+from elmokit.tasks.records import Tokens
 from elmokit.text.tokens import get_tokenizer
 from elmokit.word_vectors.table import WordVectors
 from elmokit.word_vectors.word2vec import write_binary

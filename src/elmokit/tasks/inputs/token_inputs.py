@@ -22,9 +22,9 @@ from elmokit.engines import to_device
 from elmokit.errors import ConfigError
 from elmokit.model.init import random_model
 from elmokit.tasks.config import POSITIONS, TaskConfig
-from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.mixed import Input, MixedLayers, TokenBatch, WrittenText
 from elmokit.tasks.inputs.source import LayerSource
+from elmokit.tasks.records import Tokens
 from elmokit.text.inputs import InputBuilder
 from elmokit.word_vectors.table import WordVectors
 

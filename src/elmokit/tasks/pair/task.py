@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from elmokit.config import check_positive
 from elmokit.tasks.config import ClassHeadConfig, EncoderConfig, TaskConfig, TaskRunConfig
-from elmokit.tasks.examples import Tokenize, Tokens, words_in, words_of
 from elmokit.tasks.files import LabelField, Records, TextField
 from elmokit.tasks.inputs.token_inputs import Side, Widths
-from elmokit.tasks.modules import TextEncoder, dense_layers, max_pooling, mean_pooling
-from elmokit.tasks.records import ReadOptions, Record
-from elmokit.tasks.task import Batch, ClassHead, ClassTask, FormField
+from elmokit.tasks.model import ClassHead, TextEncoder, dense_layers, max_pooling, mean_pooling
+from elmokit.tasks.records import ReadOptions, Record, Tokens
+from elmokit.tasks.task import Batch, ClassTask, FormField, Tokenize, words_in, words_of
 
 NO_AGREEMENT = "-"
 """SNLI's label of pairs on which its annotators did not agree: there is none to learn or score."""

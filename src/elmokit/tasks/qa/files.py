@@ -13,9 +13,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from elmokit.errors import DataError
-from elmokit.tasks.examples import Span, Spans, Tokens, covering_tokens
 from elmokit.tasks.files import Field, NameField, Records, TextField
-from elmokit.tasks.records import Format, ReadOptions, Record, checked_lines, parse_json
+from elmokit.tasks.records import (
+    Format,
+    ReadOptions,
+    Record,
+    Span,
+    Spans,
+    Tokens,
+    checked_lines,
+    covering_tokens,
+    parse_json,
+)
 
 NOT_IN_TEXT = -1
 

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from elmokit.config import check, check_positive
 from elmokit.engines import to_device
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.examples import Span, Tokens
 from elmokit.tasks.inputs.token_inputs import Side, Widths
-from elmokit.tasks.modules import TextEncoder, max_pooling
+from elmokit.tasks.model import TextEncoder, max_pooling
 from elmokit.tasks.qa.files import Answer, QuestionExample
+from elmokit.tasks.records import Span, Tokens
 from elmokit.tasks.task import Batch, Head
 
 _MARKS = 2

@@ -11,21 +11,24 @@ from typing import Any, Literal
 
 from elmokit.errors import DataError
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.examples import Tokenize, Tokens, offsets_of, value_of
 from elmokit.tasks.inputs.token_inputs import Widths
-from elmokit.tasks.modules import known
 from elmokit.tasks.qa.files import FORMATS, RECORDS, QuestionExample
 from elmokit.tasks.qa.network import QaConfig, QaHead
-from elmokit.tasks.scores import (
+from elmokit.tasks.records import Tokens, offsets_of
+from elmokit.tasks.task import (
     PUNCTUATION,
+    FormField,
+    Task,
     TaskScore,
+    Tokenize,
     all_of,
+    known,
     mostly_chinese,
     same_length,
     share,
     units,
+    value_of,
 )
-from elmokit.tasks.task import FormField, Task
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)

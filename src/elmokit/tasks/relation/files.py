@@ -8,9 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elmokit.errors import DataError
-from elmokit.tasks.examples import Span, Tokens
 from elmokit.tasks.files import Field, LabelField, NameField, Records
-from elmokit.tasks.records import Format, ReadOptions, Record, checked_tokens, lines, location
+from elmokit.tasks.records import (
+    Format,
+    ReadOptions,
+    Record,
+    Span,
+    Tokens,
+    checked_tokens,
+    lines,
+    location,
+)
 
 _MARK = re.compile(r"</?e[12]>")
 _MARKS = (["<e1>", "</e1>", "<e2>", "</e2>"], ["<e2>", "</e2>", "<e1>", "</e1>"])

@@ -11,28 +11,35 @@ from torch import Tensor, nn
 
 from elmokit.config import check_positive
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
-from elmokit.tasks.examples import Tokenize, Tokens, errors_at, span_of, value_of, words_of
 from elmokit.tasks.inputs.token_inputs import Widths
-from elmokit.tasks.modules import (
+from elmokit.tasks.model import (
     AttentionPooling,
+    ClassHead,
     TextEncoder,
-    check_classes,
     check_span,
     dense_layers,
     max_pooling,
     span_mask,
 )
+from elmokit.tasks.records import Tokens, errors_at
 from elmokit.tasks.relation.files import FORMATS, RECORDS, RelationExample, marked_mentions
-from elmokit.tasks.scores import (
+from elmokit.tasks.task import (
+    Batch,
+    ClassTask,
+    FormField,
     LabelScore,
     MatchCounts,
     TaskScore,
+    Tokenize,
     all_of,
+    check_classes,
     same_length,
     score_labels,
     share,
+    span_of,
+    value_of,
+    words_of,
 )
-from elmokit.tasks.task import Batch, ClassHead, ClassTask, FormField
 
 OTHER = "Other"
 _OUTSIDE, _FIRST, _SECOND, _BETWEEN = range(4)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from elmokit.errors import DataError
-from elmokit.tasks.examples import Tokens
 from elmokit.tasks.files import Field, NameField, Records, TextField
 from elmokit.tasks.records import (
     Format,
     ReadOptions,
     Record,
+    Tokens,
     checked_tokens,
     is_strings,
     lines,

@@ -19,10 +19,10 @@ from elmokit.config import check, check_not_negative, check_positive
 from elmokit.engines import LstmState, to_device
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.examples import Tokens
 from elmokit.tasks.inputs.mixed import WrittenText
 from elmokit.tasks.inputs.token_inputs import Widths
-from elmokit.tasks.modules import TextEncoder, mean_pooling
+from elmokit.tasks.model import TextEncoder, mean_pooling
+from elmokit.tasks.records import Tokens
 from elmokit.tasks.seq2seq.files import Joiner, SequencePair
 from elmokit.tasks.task import Batch, Head
 

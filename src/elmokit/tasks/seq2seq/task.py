@@ -9,13 +9,22 @@ from typing import Any
 
 from elmokit.errors import DataError, MissingExtraError
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.examples import Tokenize, Tokens, value_of, words_of
 from elmokit.tasks.inputs.token_inputs import Widths, frequent_words
-from elmokit.tasks.modules import known
-from elmokit.tasks.scores import TaskScore, mostly_chinese, same_length, share, units
+from elmokit.tasks.records import Tokens
 from elmokit.tasks.seq2seq.files import FORMATS, RECORDS, SequencePair, learn_joins
 from elmokit.tasks.seq2seq.network import Seq2seqConfig, Seq2seqHead
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import (
+    Task,
+    TaskScore,
+    Tokenize,
+    known,
+    mostly_chinese,
+    same_length,
+    share,
+    units,
+    value_of,
+    words_of,
+)
 
 ROUGE = ("rouge1", "rouge2", "rougeL")
 
@@ -105,7 +114,7 @@ class Seq2seqTask(Task[SequencePair]):
 
 # The score: BLEU by sacreBLEU, ROUGE by rouge-score, and exact copies. Chinese is compared by
 # characters: sacreBLEU has its own way, and rouge-score, which knows Latin letters alone, is given
-# the units of `elmokit.tasks.scores`.
+# the units of `elmokit.tasks.task`.
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elmokit.errors import DataError
-from elmokit.tasks.examples import Tokens
 from elmokit.tasks.files import Field, Records, TextField
 from elmokit.tasks.records import (
     Format,
     ReadOptions,
     Record,
+    Tokens,
     is_number,
     is_strings,
     lines,

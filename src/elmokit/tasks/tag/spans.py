@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from elmokit.errors import ConfigError
-from elmokit.tasks.scores import MatchCounts, TaskScore, all_of, same_length, score_labels, share
+from elmokit.tasks.task import MatchCounts, TaskScore, all_of, same_length, score_labels, share
 
 Scheme: TypeAlias = Literal["iob1", "bio", "bioes"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)

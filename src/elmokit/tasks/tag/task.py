@@ -13,10 +13,9 @@ from elmokit.config import check
 from elmokit.engines import to_device
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.config import ClassLossConfig, TaskConfig
-from elmokit.tasks.examples import Tokenize, Tokens, errors_at
 from elmokit.tasks.inputs.token_inputs import Side, Widths
-from elmokit.tasks.modules import ClassLoss, Crf, TextEncoder, class_counts, known
-from elmokit.tasks.scores import TaskScore, all_of
+from elmokit.tasks.model import ClassLoss, Crf, TextEncoder
+from elmokit.tasks.records import Tokens, errors_at
 from elmokit.tasks.tag.files import FORMATS, RECORDS, TaggedExample
 from elmokit.tasks.tag.spans import (
     Scheme,
@@ -26,7 +25,7 @@ from elmokit.tasks.tag.spans import (
     recognise_scheme,
     score_tags,
 )
-from elmokit.tasks.task import Batch, Head, Task
+from elmokit.tasks.task import Batch, Head, Task, TaskScore, Tokenize, all_of, class_counts, known
 
 
 @dataclass(frozen=True, kw_only=True)
