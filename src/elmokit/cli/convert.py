@@ -76,15 +76,16 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     if form == "hdf5":
         _check_hdf5_paths(elmo, dest, overwrite)
         elmo.export(dest, format="hdf5")
-        _tell_losses(elmo)
+        parts = {"the softmax": elmo.config.softmax, "the mixes": elmo.config.mix}
+        if lost := [name for name, part in parts.items() if part is not None]:
+            note = f"elmokit: note: HDF5 cannot hold {' and '.join(lost)}; left out"
+            print(note, file=sys.stderr)
     elif form == "onnx":
-        if dest.exists() and not overwrite:
-            raise _refusal(dest)
+        _check_absent(dest, overwrite)
         elmo.export(dest, format="onnx", storage=storage)
     else:
         # What is no model of ours is refused by `save`, with or without --overwrite.
-        if not overwrite and dest.exists() and not (dest.is_dir() and _is_empty(dest)):
-            raise _refusal(dest)
+        _check_absent(dest, overwrite or (dest.is_dir() and not any(dest.iterdir())))
         checkpoint = elmo.checkpoint()
         native.write(checkpoint if words is None else checkpoint.with_words(words), dest, storage)
     print(f"{elmo.kind} to {dest} ({readable_size(size_on_disk(dest))})", file=sys.stderr)
@@ -95,27 +96,12 @@ def _check_hdf5_paths(elmo: Elmo, dest: Path, overwrite: bool) -> None:
 
     if dest.is_dir():
         raise CheckpointError(f"{dest}: is a folder; give the name of the file to write in it")
-    written = [dest, options_path(dest)]
+    _check_absent(dest, overwrite)
+    _check_absent(options_path(dest), overwrite)
     if elmo.vocabulary is not None:
-        written.append(dest.with_name("vocab.txt"))
-    for path in written:
-        if path.exists() and not overwrite:
-            raise _refusal(path)
+        _check_absent(dest.with_name("vocab.txt"), overwrite)
 
 
-def _tell_losses(elmo: Elmo) -> None:
-    parts = [("the softmax", elmo.config.softmax), ("the mixes", elmo.config.mix)]
-    lost = [name for name, part in parts if part is not None]
-    if lost:
-        print(
-            f"elmokit: note: HDF5 cannot hold {' and '.join(lost)}; left out",
-            file=sys.stderr,
-        )
-
-
-def _is_empty(folder: Path) -> bool:
-    return not any(folder.iterdir())
-
-
-def _refusal(path: Path) -> CheckpointError:
-    return CheckpointError(f"{path} exists; choose another path, or replace it with --overwrite")
+def _check_absent(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise CheckpointError(f"{path} exists; choose another path, or replace it with --overwrite")

@@ -19,12 +19,7 @@ EXAMPLES = {
     "models": ("elmokit models", "elmokit models --json"),
 }
 
-PARTS = {
-    "encoder": "token encoder",
-    "lstm": "LSTM",
-    "softmax": "softmax",
-    "mixes": "mixes",
-}
+PARTS = {"encoder": "token encoder", "lstm": "LSTM", "softmax": "softmax", "mixes": "mixes"}
 """First part of a tensor's canonical name, and what people call it."""
 
 
@@ -74,12 +69,8 @@ def describe(elmo: Elmo) -> dict[str, Any]:
         "tokenizer": elmo.config.text.tokenizer,
         "vocabulary": None if elmo.vocabulary is None else len(elmo.vocabulary),
         "mixes": [
-            {
-                "shares": mix.shares().tolist(),
-                "gamma": mix.gamma.item(),
-                "layer_norm": mix.layer_norm,
-            }
-            for mix in elmo.mixes
+            {"shares": m.shares().tolist(), "gamma": m.gamma.item(), "layer_norm": m.layer_norm}
+            for m in elmo.mixes
         ],
         "config": to_dict(elmo.config),
     }
@@ -87,16 +78,23 @@ def describe(elmo: Elmo) -> dict[str, Any]:
 
 def _lines(config: ModelConfig, report: dict[str, Any]) -> list[tuple[str, str]]:
     size = "" if report["bytes"] is None else f", {readable_size(report['bytes'])} on disk"
-    total = report["parameters"]["total"]
-    parts = [f"{name} {count:,}" for name, count in report["parameters"].items() if name != "total"]
+    total, *parts = (f"{name} {count:,}" for name, count in report["parameters"].items())
     lines = [
         ("format", report["format"] + size),
         ("vectors", f"{config.dim} wide, layers 0 to {config.layers - 1}"),
-        ("parameters", f"{total:,}: {', '.join(parts)}"),
-        *_input_lines(config),
-        ("LSTM", _lstm(config.lstm)),
-        ("softmax", _softmax(config)),
+        ("parameters", f"{total.removeprefix('total ')}: {', '.join(parts)}"),
     ]
+    if (chars := config.characters) is not None:
+        filters = f"{chars.width} filters of widths {', '.join(str(w) for w, _ in chars.filters)}"
+        ids = f"{chars.alphabet}, {chars.max_characters} a word, {chars.dim} wide"
+        rest = f"{chars.activation}, {chars.highways} highways"
+        lines.append(("characters", f"{ids}; {filters}; {rest}"))
+    if config.words is not None:
+        lines.append(("words", f"{config.words.rows:,}, {config.words.dim} wide"))
+    softmax = "none"
+    if config.softmax is not None:
+        softmax = f"{config.softmax.words:,} words{', tied' if config.softmax.tied else ''}"
+    lines += [("LSTM", _lstm(config.lstm)), ("softmax", softmax)]
     for mix in report["mixes"]:
         shares = ", ".join(f"{share:.3f}" for share in mix["shares"])
         norm = ", layers normalised" if mix["layer_norm"] else ""
@@ -109,23 +107,6 @@ def _lines(config: ModelConfig, report: dict[str, Any]) -> list[tuple[str, str]]
     return lines
 
 
-def _input_lines(config: ModelConfig) -> list[tuple[str, str]]:
-    lines = []
-    if config.characters is not None:
-        chars = config.characters
-        lines.append(
-            (
-                "characters",
-                f"{chars.alphabet}, {chars.max_characters} a word, {chars.dim} wide; "
-                f"{chars.width} filters of widths {', '.join(str(w) for w, _ in chars.filters)}; "
-                f"{chars.activation}, {chars.highways} highways",
-            )
-        )
-    if config.words is not None:
-        lines.append(("words", f"{config.words.rows:,}, {config.words.dim} wide"))
-    return lines
-
-
 def _lstm(lstm: LstmConfig) -> str:
     def clip(value: float | None) -> str:
         return "none" if value is None else f"{value:g}"
@@ -135,12 +116,6 @@ def _lstm(lstm: LstmConfig) -> str:
         f"{lstm.width} wide; clips: cell {clip(lstm.cell_clip)}, "
         f"projection {clip(lstm.projection_clip)}; residual: {'yes' if lstm.residual else 'no'}"
     )
-
-
-def _softmax(config: ModelConfig) -> str:
-    if config.softmax is None:
-        return "none"
-    return f"{config.softmax.words:,} words{', tied' if config.softmax.tied else ''}"
 
 
 def models(*, as_json: Json = False) -> None:

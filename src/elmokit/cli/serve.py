@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,9 +19,8 @@ from elmokit.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from elmokit.encode.elmo import Elmo
+    from elmokit.server.registry import ModelRegistry
     from elmokit.server.settings import Access, Limits
-    from elmokit.tasks.predictor import Predictor
 
 EXAMPLES = (
     "elmokit serve --model my-model",
@@ -68,6 +67,8 @@ NAMES = {
     "timeout": "seconds",
 }
 """Options whose limits have other names."""
+FILES = ("softmax_file", "vocabulary_file", "options_file")
+"""Options of one model alone."""
 
 
 def serve(  # noqa: D417 - options that verbs share bring their own help
@@ -112,15 +113,11 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
         from elmokit.server.server import bind_socket, run_server
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "web", "elmokit serve") from error
-    from elmokit.server.registry import ModelRegistry, named_sources
+    from elmokit.server.registry import named_sources
     from elmokit.server.settings import Access, Limits, is_loopback, read_tokens
 
-    changed = {
-        NAMES.get(field.name, field.name): getattr(limits, field.name)
-        for field in fields(limits)
-        if getattr(limits, field.name) is not None
-    }
-    chosen = Limits(**changed)
+    given = {name: value for name, value in vars(limits).items() if value is not None}
+    chosen = Limits(**{NAMES.get(name, name): value for name, value in given.items()})
     tokens = read_tokens(token_file)
     if not tokens and not is_loopback(host) and not without_token:
         raise ConfigError(
@@ -128,8 +125,8 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
             "ELMOKIT_TOKENS in the environment), or --without-token"
         )
     access = Access(tokens=tokens, hosts=allow_host, origins=allow_origin)
-    one_model = (loading.softmax_file, loading.vocabulary_file, loading.options_file)
-    if len(model) > 1 and any(path is not None for path in one_model):
+    files = {name: path for name in FILES if (path := getattr(loading, name)) is not None}
+    if len(model) > 1 and files:
         raise UsageError("--softmax, --vocabulary and --options go with one --model.")
     if engine == "plain" and (replicas is not None or ray_address is not None):
         raise UsageError("--replicas and --ray-address go with --engine ray.")
@@ -140,13 +137,15 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
         from elmokit.ray.serve import serve_until_stopped
 
         # Loaded here once, so that a bad model is reported before Ray starts.
-        ModelRegistry(*_load(sources, folders, replace(loading, device="cpu")))
+        _registry(sources, folders, replace(loading, device="cpu"))
+        # Absolute paths, for processes with other working folders.
         sources, folders = (
             {name: absolute_source(source) or source for name, source in given.items()}
             for given in (sources, folders)
         )
+        loading = replace(loading, **{name: path.absolute() for name, path in files.items()})
         serve_until_stopped(
-            partial(build_app, sources, folders, _absolute(loading), **parts),
+            partial(build_app, sources, folders, loading, **parts),
             replicas=replicas or 1,
             host=host,
             port=port,
@@ -169,38 +168,19 @@ def build_app(
     access: Access,
     log_texts: bool,
 ) -> FastAPI:
-    """Load the models and build the application.
-
-    Args:
-        sources: Models by name.
-        folders: Predictors by name.
-        loading: Where the parts of a model are, and where it runs.
-        limits: How large a request may be.
-        access: Who may call the service.
-        log_texts: Put what clients send into the log.
-    """
+    """Load the models and predictors, given by name, and build the application."""
     from elmokit.server.app import create_app
-    from elmokit.server.registry import ModelRegistry
 
-    registry = ModelRegistry(*_load(sources, folders, loading))
+    registry = _registry(sources, folders, loading)
     return create_app(registry, limits=limits, access=access, log_texts=log_texts)
 
 
-def _absolute(loading: Loading) -> Loading:
-    """The same with absolute paths, for processes with other working folders."""
-    files = ("softmax_file", "vocabulary_file", "options_file")
-    named = {name: getattr(loading, name) for name in files}
-    return replace(
-        loading, **{name: path.absolute() for name, path in named.items() if path is not None}
-    )
-
-
-def _load(
+def _registry(
     sources: Mapping[str, str], folders: Mapping[str, str], loading: Loading
-) -> tuple[dict[str, Elmo], dict[str, Predictor]]:
-    """Models and predictors by name."""
+) -> ModelRegistry:
     import elmokit
     from elmokit.checkpoints.sources import DEFAULT_MODEL
+    from elmokit.server.registry import ModelRegistry
     from elmokit.tasks.predictor import Predictor
 
     models = {name: load_predicting(source, loading) for name, source in sources.items()}
@@ -209,4 +189,4 @@ def _load(
     predictors = {
         name: Predictor.load(folder, device=loading.device) for name, folder in folders.items()
     }
-    return models, predictors
+    return ModelRegistry(models, predictors)

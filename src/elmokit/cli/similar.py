@@ -82,12 +82,7 @@ def similar(  # noqa: D417 - options that verbs share bring their own help
 
 
 def _compare(
-    elmo: Elmo,
-    sentence: str,
-    other: str,
-    word: str | None,
-    word2: str | None,
-    as_json: bool,
+    elmo: Elmo, sentence: str, other: str, word: str | None, word2: str | None, as_json: bool
 ) -> None:
     from elmokit.encode.similarity import compare
 
@@ -131,13 +126,8 @@ def _search(
     uses = nearest_uses(elmo, tokens, position, texts, word=word2, k=k, layers=parse_layers(layers))
     if as_json:
         found = [
-            {
-                "cosine": use.score,
-                "line": use.sentence + 1,
-                "position": use.position,
-                "tokens": use.tokens,
-            }
-            for use in uses
+            {"cosine": u.score, "line": u.sentence + 1, "position": u.position, "tokens": u.tokens}
+            for u in uses
         ]
         query = {"tokens": tokens, "position": position}
         _print_json(elmo, {"query": query, "layers": layers, "uses": found})

@@ -17,7 +17,7 @@ from elmokit.encode.layers import NO_MIX, Pool, check_pool, layer_weights
 from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from elmokit.text.batching import run_in_batches
 from elmokit.text.inputs import InputBuilder
-from elmokit.text.tokens import get_tokenizer
+from elmokit.text.tokens import get_tokenizer, is_tokens
 from elmokit.text.vocab import Vocabulary
 
 BATCH_TOKENS = 1024
@@ -65,17 +65,18 @@ class OnnxElmo:
                 f"{path}: no elmokit model of format {FORMAT_VERSION}; write it again with "
                 "elmo.export() or elmokit convert"
             )
+        words = stored.get("vocabulary")
         try:
             self.config: ModelConfig = from_dict(ModelConfig, stored["config"], "config")
-        except ConfigError as error:
-            raise CheckpointError(f"{path}: {error}") from None
-        self.tokenizer = tokenizer or self.config.text.tokenizer
-        words = stored.get("vocabulary")
-        vocabulary = None if words is None else Vocabulary(words, self.config.text)
-        try:
+            vocabulary = None if words is None else Vocabulary(words, self.config.text)
             self._inputs = InputBuilder(self.config, vocabulary, stored.get("symbols"))
-        except CheckpointError as error:  # it does not know the file
+        except (CheckpointError, ConfigError) as error:  # they do not know the file
             raise CheckpointError(f"{path}: {error}") from None
+        self.dim: int = self.config.dim
+        """Width of a vector, 2P."""
+        self.layers: int = self.config.layers
+        """Number of layers, L + 1: token vectors and every LSTM layer."""
+        self.tokenizer = tokenizer or self.config.text.tokenizer
         self._mix: list[float] | None = stored.get("mix")
 
     def __repr__(self) -> str:
@@ -83,16 +84,6 @@ class OnnxElmo:
             f"OnnxElmo({self.source!r}, dim={self.dim}, layers={self.layers}, "
             f"tokenizer={self.tokenizer!r})"
         )
-
-    @property
-    def dim(self) -> int:
-        """Width of a vector, 2P."""
-        return self.config.dim
-
-    @property
-    def layers(self) -> int:
-        """Number of layers, L + 1: token vectors and every LSTM layer."""
-        return self.config.layers
 
     def tokenize(self, text: str) -> list[str]:
         """Split text with the model's tokeniser."""
@@ -162,12 +153,9 @@ class OnnxElmo:
         indices = np.zeros((len(batch), max(lengths)), np.int64)  # (B, T)
         for row, tokens in zip(indices, batch, strict=True):
             row[: len(tokens)] = [distinct[word] for word in tokens]
-        inputs = self._inputs(list(distinct))
         feed = {"tokens": indices, "lengths": np.array(lengths, np.int64)}
-        if inputs.characters is not None:
-            feed["characters"] = inputs.characters
-        if inputs.words is not None:
-            feed["words"] = inputs.words
+        inputs = vars(self._inputs(list(distinct)))
+        feed |= {name: rows for name, rows in inputs.items() if rows is not None}
         (layers,) = self._session.run(["layers"], feed)  # (L + 1, B, T, D)
         return [layers[:, i, :length].copy() for i, length in enumerate(lengths)]
 
@@ -186,7 +174,7 @@ class OnnxElmo:
     def _tokens(self, sentence: Sentence, number: int) -> list[str]:
         if isinstance(sentence, str):
             return self.tokenize(sentence)
-        if isinstance(sentence, Sequence) and all(isinstance(token, str) for token in sentence):
+        if is_tokens(sentence):
             return list(sentence)
         raise DataError(
             f"sentence {number}: expected a text or a list of tokens, found {sentence!r:.80}"

@@ -26,10 +26,7 @@ def shared_model(
 ) -> Elmo:
     """The model of that name; the same object as long as its files do not change.
 
-    Args:
-        source: What `elmokit.load` takes. Not a loaded model, which has no name to refer to.
-        tokenizer: How text is split, instead of the model's own tokeniser.
-        device: Where to run.
+    The source is what `elmokit.load` takes, not a loaded model, which has no name to refer to.
     """
     if not isinstance(source, str | Path | None):
         raise ConfigError(

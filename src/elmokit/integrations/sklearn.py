@@ -5,7 +5,7 @@ Estimators hold the model's name, not the model: copies are cheap, and a pickle 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +117,7 @@ class ElmoVectorizer(
         if self.pool not in ("mean", "max"):
             raise ConfigError(f"pool={self.pool!r}: use 'mean' or 'max'")
         found = self.elmo.encode(
-            sentences,
-            layers=self.layers,
-            pool=self.pool,
-            batch_tokens=self.batch_tokens,
+            sentences, layers=self.layers, pool=self.pool, batch_tokens=self.batch_tokens
         )
         if not found:
             return np.zeros((0, self._n_features_out), np.float32)
@@ -149,6 +146,7 @@ class TaskEstimator(TextEstimator):
     """
 
     _task: str
+    _example: Callable[[Tokens, Any], Any]
 
     def __init__(
         self,
@@ -170,10 +168,8 @@ class TaskEstimator(TextEstimator):
         self.device = device
 
     def _fit(self, tokens: list[Sentence], labels: Sequence[Any], strata: Any) -> None:
-        config = changed(
-            task_settings(self._task, self.config),
-            [*self.settings, f"run.seed={self.random_state}"],
-        )
+        changes = [*self.settings, f"run.seed={self.random_state}"]
+        config = changed(task_settings(self._task, self.config), changes)
         elmo = None if self.model == "none" else shared_model(self.model)
         own = elmo.config.text.tokenizer if elmo is not None else "words"
         split = get_tokenizer(config.inputs.tokenizer or own).tokenize
@@ -194,9 +190,6 @@ class TaskEstimator(TextEstimator):
             device=self.device,
             quiet=True,
         )
-
-    def _example(self, tokens: Tokens, label: Any) -> Any:
-        raise NotImplementedError
 
     def _answers(self, X: Iterable[Sentence]) -> list[Any]:  # noqa: N803
         check_is_fitted(self)
@@ -220,6 +213,7 @@ class ElmoClassifier(ClassifierMixin, TaskEstimator):  # type: ignore[misc]
     """The task `classify`: texts, or lists of tokens, to classes; arguments of `TaskEstimator`."""
 
     _task = "classify"
+    _example = TextExample
 
     def fit(self, X: Iterable[Sentence], y: Sequence[Any]) -> ElmoClassifier:  # noqa: N803
         """Train.
@@ -253,14 +247,18 @@ class ElmoClassifier(ClassifierMixin, TaskEstimator):  # type: ignore[misc]
         columns = {label: column for column, label in enumerate(self.predictor_.labels)}
         return found[:, [columns[str(name)] for name in self.classes_]]
 
-    def _example(self, tokens: Tokens, label: str) -> TextExample:
-        return TextExample(tokens, label)
+
+def _tagged(tokens: Tokens, tags: Sequence[str]) -> TaggedExample:
+    if len(tokens) != len(tags):
+        raise DataError(f"{len(tokens)} tokens but {len(tags)} tags: {' '.join(tokens)!r:.80}")
+    return TaggedExample(tokens, tuple(tags))
 
 
 class ElmoTagger(TaskEstimator):
     """The task `tag`: lists of tokens to lists of tags; arguments of `TaskEstimator`."""
 
     _task = "tag"
+    _example = staticmethod(_tagged)
 
     def fit(self, X: Iterable[Sentence], y: Iterable[Sequence[str]]) -> ElmoTagger:  # noqa: N803
         """Train.
@@ -283,11 +281,6 @@ class ElmoTagger(TaskEstimator):
         check_is_fitted(self)
         pairs = zip(_sentences(X), y, strict=True)
         return self.predictor_.score([self._example(tuple(x), tags) for x, tags in pairs]).value
-
-    def _example(self, tokens: Tokens, label: Sequence[str]) -> TaggedExample:
-        if len(tokens) != len(label):
-            raise DataError(f"{len(tokens)} tokens but {len(label)} tags: {' '.join(tokens)!r:.80}")
-        return TaggedExample(tokens, tuple(label))
 
 
 def _sentences(data: Iterable[Any]) -> list[Sentence]:

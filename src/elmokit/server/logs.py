@@ -103,7 +103,7 @@ class RequestLogMiddleware:
                     headers["Connection"] = "close"  # so that the client connects elsewhere
             await send(message)
 
-        self._metrics.begin()
+        self._metrics.in_flight.inc()
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception:

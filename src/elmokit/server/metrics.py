@@ -28,8 +28,8 @@ class Metrics:
             ["route"],
             buckets=SECONDS,
         )
-        self._in_flight = gauge("elmokit_requests_in_flight", "Requests that are being answered.")
-        self._cancelled = count("elmokit_requests_cancelled", "Requests whose client disconnected.")
+        self.in_flight = gauge("elmokit_requests_in_flight", "Requests that are being answered.")
+        self.cancelled = count("elmokit_requests_cancelled", "Requests whose client disconnected.")
         self._queued = gauge("elmokit_queue_requests", "Requests in the queue.")
         self._queued_tokens = gauge("elmokit_queue_tokens", "Tokens in the queue.")
         self._tokens = count("elmokit_tokens", "Tokens the models have read, markers included.")
@@ -41,19 +41,11 @@ class Metrics:
             "elmokit_batch_seconds", "Time of a batch.", buckets=SECONDS
         )
 
-    def begin(self) -> None:
-        """A request has arrived."""
-        self._in_flight.inc()
-
     def end(self, route: str, status: int, seconds: float) -> None:
-        """It was answered."""
-        self._in_flight.dec()
+        """A request was answered."""
+        self.in_flight.dec()
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
-
-    def cancelled(self) -> None:
-        """Its client disconnected."""
-        self._cancelled.inc()
 
     def queue(self, requests: int, tokens: int) -> None:
         """Requests and tokens in the queue."""

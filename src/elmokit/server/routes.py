@@ -261,7 +261,7 @@ async def _compute(
         if work.done():
             return work.result()
         if left.done():
-            service.metrics.cancelled()
+            service.metrics.cancelled.inc()
             raise ClientLeft
         raise TooSlow
     except RuntimeError as error:
@@ -381,13 +381,8 @@ async def similar(request: Request) -> Response:
     search = partial(nearest_uses, elmo, tokens, position, others, word=word, k=wanted.k)
     uses = await _compute_alone(request, partial(search, layers=wanted.layers), cost)
     answer["uses"] = [
-        {
-            "cosine": use.score,
-            "sentence": use.sentence,
-            "position": use.position,
-            "tokens": use.tokens,
-        }
-        for use in uses
+        {"cosine": u.score, "sentence": u.sentence, "position": u.position, "tokens": u.tokens}
+        for u in uses
     ]
     return await reply(answer)
 

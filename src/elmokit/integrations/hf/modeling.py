@@ -26,7 +26,7 @@ from transformers.utils.generic import can_return_tuple
 
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.transformers_folder import MODEL_TYPE
-from elmokit.config import CharacterConfig, ModelConfig, from_dict, to_dict
+from elmokit.config import ModelConfig, from_dict, to_dict
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
 from elmokit.errors import ConfigError, DataError
@@ -178,9 +178,8 @@ class ElmoModel(ElmoPreTrainedModel):
     ) -> tuple[Tensor, Tensor]:
         """Embed each distinct word once.
 
-        Returns:
-            Their vectors (V, P), and where in them the two sentence markers and then all words of
-            the batch are (2 + N,).
+        Gives their vectors (V, P), and where in them the two sentence markers and then all words
+        of the batch are (2 + N,).
         """
         columns = []
         if words is not None:
@@ -193,7 +192,9 @@ class ElmoModel(ElmoPreTrainedModel):
         distinct, indices = table.unique(dim=0, return_inverse=True)
         char_ids = distinct[:, 1 if words is not None else 0 :]
         if characters is not None:
-            char_ids = char_ids[:, : self._needed_columns(char_ids)]
+            # Columns of padding beyond the widest filter cannot change the maxima.
+            used = int((char_ids != self.config.character_padding).any(dim=0).nonzero().max()) + 1
+            char_ids = char_ids[:, : used + self.config.sizes().characters.widest_filter]
         size = self.bilm.plan().cnn_words
         pieces = [
             self.bilm.encoder(
@@ -205,12 +206,6 @@ class ElmoModel(ElmoPreTrainedModel):
             for start in range(0, len(distinct), size)
         ]
         return torch.cat(pieces), indices
-
-    def _needed_columns(self, rows: Tensor) -> int:
-        """Columns of padding beyond the widest filter cannot change the maxima."""
-        sizes: CharacterConfig = self.config.sizes().characters
-        used = int((rows != self.config.character_padding).any(dim=0).nonzero().max()) + 1
-        return min(int(rows.shape[1]), used + sizes.widest_filter)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ElmoModel:
         """Drop prepacked weights when the weights move."""
@@ -302,26 +297,20 @@ class ElmoForSequenceClassification(ElmoForClassification):
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         kind = self.config.problem_type
-        if kind is None:
-            if self.config.num_labels == 1:
-                kind = "regression"
-            else:
-                integral = not labels.dtype.is_floating_point
-                kind = "single_label_classification" if integral else "multi_label_classification"
-        if kind == "regression":
+        if kind == "regression" or (kind is None and self.config.num_labels == 1):
             return F.mse_loss(logits.squeeze(), labels.squeeze().to(logits.dtype))
-        if kind == "single_label_classification":
+        integral = not labels.dtype.is_floating_point
+        if kind == "single_label_classification" or (kind is None and integral):
             return F.cross_entropy(logits, labels)
         return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
 
 
-def word_mask(input_ids: Any, attention_mask: Any) -> Tensor:
+def word_mask(input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
     """Where words are, (B, T)."""
     given = attention_mask if attention_mask is not None else input_ids
     if given is None:
         raise DataError("give attention_mask or input_ids: they mark where words are")
-    found: Tensor = given != 0
-    return found
+    return given != 0
 
 
 def from_elmo(source: Elmo | str | Path | None = None) -> tuple[ElmoModel, ElmoTokenizer]:
@@ -362,14 +351,13 @@ def to_elmo(model: ElmoModel, tokenizer: ElmoTokenizer) -> Elmo:
     weights = {
         name: t.detach().cpu().float().clone() for name, t in model.bilm.state_dict().items()
     }
-    words = tokenizer.vocabulary
-    return Elmo(
-        Checkpoint(
-            sizes,
-            weights,
-            "transformers",
-            str(model.config.name_or_path),
-            vocabulary=Vocabulary(words, sizes.text) if words is not None else None,
-            symbols=tuple(tokenizer.symbols) if tokenizer.symbols is not None else None,
-        )
+    words, symbols = tokenizer.vocabulary, tokenizer.symbols
+    checkpoint = Checkpoint(
+        sizes,
+        weights,
+        "transformers",
+        str(model.config.name_or_path),
+        vocabulary=Vocabulary(words, sizes.text) if words is not None else None,
+        symbols=tuple(symbols) if symbols is not None else None,
     )
+    return Elmo(checkpoint)

@@ -92,16 +92,11 @@ class ElmoTokenEmbeddings(InputModule):  # type: ignore[misc]
 
     def get_config_dict(self) -> dict[str, Any]:
         """The settings, and the weights of a trained mix."""
-        settings: dict[str, Any] = {
-            "layers": self.layers,
-            "max_seq_length": self.max_seq_length,
-        }
-        if self.mix is not None:
-            settings["mix"] = {
-                "weights": self.mix.weights.tolist(),
-                "gamma": self.mix.gamma.item(),
-            }
-        return settings
+        settings = {"layers": self.layers, "max_seq_length": self.max_seq_length}
+        if self.mix is None:
+            return settings
+        mix = {"weights": self.mix.weights.tolist(), "gamma": self.mix.gamma.item()}
+        return {**settings, "mix": mix}
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
         """Write model, tokenizer and settings."""

@@ -57,18 +57,15 @@ class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
         self.sizes = from_dict(ModelConfig, bilm, "bilm")
         self.vocabulary = vocabulary if words_file is None else _lines(words_file)
         self.symbols = symbols if symbols_file is None else _lines(symbols_file)
-        known = None
-        if self.vocabulary is not None:
-            known = Vocabulary(self.vocabulary, self.sizes.text)
+        words = self.vocabulary
+        known = None if words is None else Vocabulary(words, self.sizes.text)
         self.inputs = InputBuilder(self.sizes, known, self.symbols)
         ids = models.WordLevel({PAD: 0, WORD: 1}, unk_token=WORD)
         options = {"pad_token": PAD, "unk_token": WORD, **options}
         super().__init__(tokenizer_object=Tokenizer(ids), bilm=to_dict(self.sizes), **options)
+        read = {"characters": self.inputs.alphabet is not None, "words": self.inputs.reads_words}
         self.model_input_names = [
-            "input_ids",
-            "attention_mask",
-            *(["characters"] if self.inputs.alphabet is not None else []),
-            *(["words"] if self.inputs.reads_words else []),
+            name for name in type(self).model_input_names if read.get(name, True)
         ]
 
     @classmethod
@@ -150,14 +147,11 @@ class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
             if name not in padded:
                 continue
             rows = padded[name]
-            empty = 0 if name == "words" else [0] * self._columns
+            characters = self.sizes.characters
+            empty = 0 if name == "words" or not characters else [0] * characters.max_characters
             more = [empty] * (len(padded["input_ids"]) - len(rows))
             padded[name] = rows + more if side == "right" else more + rows
         return padded
-
-    @property
-    def _columns(self) -> int:
-        return self.sizes.characters.max_characters if self.sizes.characters is not None else 0
 
     def _save_pretrained(
         self,

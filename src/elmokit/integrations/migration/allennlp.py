@@ -7,7 +7,7 @@ As in AllenNLP, each row of a batch continues with the state of the same row of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from os import PathLike
@@ -34,15 +34,18 @@ CHARACTERS = 50
 """Character ids per word, whatever the model: AllenNLP's constant."""
 BATCH_SIZE = 64
 
+_REDUCE: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
+    "all": lambda layers: layers,
+    "top": lambda layers: layers[-1],
+    "average": lambda layers: np.average(layers, axis=0),
+}
 _ALPHABET = ByteAlphabet(CharacterConfig(max_characters=CHARACTERS), TextConfig())
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]]) -> Tensor:
     """Character ids of tokenised sentences: (B, T, 50), zeros after a sentence's end."""
-    rows = [
-        torch.from_numpy(_ALPHABET.ids(list(tokens), trim=False))  # (T, 50)
-        for tokens in batch
-    ]
+    # (T, 50) each
+    rows = [torch.from_numpy(_ALPHABET.ids(list(tokens), trim=False)) for tokens in batch]
     return pad_sequence(rows, batch_first=True)
 
 
@@ -124,7 +127,9 @@ class Elmo(nn.Module):
             tokens = self.bilm.encoder(WordInputs(distinct, None)).index_select(0, indices)
             packing = Packing([size + 2 for size in sizes], tokens.device)
             outputs = list(self.bilm(tokens, packing, self._carried.start(len(ids))))
-            self._carried.store([_detached(output.state) for output in outputs[1:]])
+            # The next batch continues with these states, without their gradients.
+            ends = [LstmState(*(part.detach() for part in out.state)) for out in outputs[1:]]
+            self._carried.store(ends)
             layers = [output.vectors for output in outputs]  # each (N, D)
         markers = 2 if self.keep_sentence_boundaries else 0
         inner = None if markers else inside([size + 2 for size in sizes], ids.device)
@@ -233,7 +238,7 @@ class ElmoEmbedder:
         Raises:
             DataError: A line is blank, or two lines that are to be keys are the same.
         """
-        if output_format not in ("all", "top", "average"):
+        if output_format not in _REDUCE:
             raise ConfigError(f"output_format={output_format!r}: use 'all', 'top' or 'average'")
         sentences = [line.strip() for line in input_file]
         if "" in sentences:
@@ -244,23 +249,10 @@ class ElmoEmbedder:
         with atomic_file(output_file_path) as temporary, create_hdf5(temporary) as file:
             for number, (sentence, layers) in enumerate(zip(sentences, vectors, strict=True)):
                 key = sentence if use_sentence_keys else str(number)
-                file.create_dataset(key, data=_reduce(layers, output_format))
+                file.create_dataset(key, data=_REDUCE[output_format](layers))
             if not (forget_sentences or use_sentence_keys):
                 import h5py
 
                 index = {sentence: str(number) for number, sentence in enumerate(sentences)}
-                about = file.create_dataset(
-                    "sentence_to_index", (1,), dtype=h5py.string_dtype(encoding="utf-8")
-                )
-                about[0] = json.dumps(index)
-
-
-def _reduce(layers: NDArray[np.float32], output_format: str) -> NDArray[np.float32]:
-    if output_format == "all":
-        return layers
-    return layers[-1] if output_format == "top" else np.average(layers, axis=0)
-
-
-def _detached(state: LstmState) -> LstmState:
-    """The next batch continues with this state, without its gradient."""
-    return LstmState(*(part.detach() for part in state))
+                text = h5py.string_dtype(encoding="utf-8")
+                file.create_dataset("sentence_to_index", (1,), dtype=text)[0] = json.dumps(index)

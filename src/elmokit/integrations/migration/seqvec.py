@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, DataError, ElmokitError
@@ -103,20 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0, or 1 when the input cannot be used; one line on standard error says why.
     """
     options = _parser().parse_args(arguments)
+    cuda = -1 if options.cpu or not torch.cuda.is_available() else 0
     try:
         sequences = read_fasta(options.input, options.split_char, options.id)
-        model = ElmoEmbedder(
-            options.model / "options.json",
-            options.model / "weights.hdf5",
-            _cuda_device(options.cpu),
-        )
-        vectors = embed(
-            model,
-            sequences,
-            layer=options.layer,
-            per_protein=options.protein,
-            batchsize=options.batchsize,
-        )
+        model = ElmoEmbedder(options.model / "options.json", options.model / "weights.hdf5", cuda)
+        how = {"layer": options.layer, "per_protein": options.protein}
+        vectors = embed(model, sequences, **how, batchsize=options.batchsize)
         _save(options.output, vectors, options.protein)
     except (ElmokitError, OSError) as error:
         print(f"seqvec: error: {error}", file=sys.stderr)
@@ -142,12 +135,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _cuda_device(cpu: bool) -> int:
-    import torch
-
-    return 0 if torch.cuda.is_available() and not cpu else -1
-
-
 def _lines(path: Path) -> Iterator[str]:
     if not path.is_file():
         raise DataError(f"{path}: no such file or folder")
@@ -164,10 +151,7 @@ def _reduce(layers: NDArray[np.float32], layer: str, per_protein: bool) -> NDArr
         vectors = np.concatenate(list(layers), axis=1)
     else:
         vectors = layers[("CNN", "LSTM1", "LSTM2").index(layer)]
-    if not per_protein:
-        return vectors
-    average: NDArray[np.float32] = vectors.mean(axis=0)
-    return average
+    return np.mean(vectors, axis=0) if per_protein else vectors
 
 
 def _save(path: Path, vectors: Iterator[tuple[str, NDArray[np.float32]]], pooled: bool) -> None:
