@@ -36,6 +36,8 @@ from elmokit.encode import speed
 from elmokit.errors import ConfigError, ElmokitError
 
 PEERS = tuple(name for name in PROGRAMS if name != "elmokit")
+OWN_FIGURES = ("difference", "batches", "batch")
+"""What is found of a program before the rounds, besides what `elmokit bench` measures."""
 AGREEMENT = 1e-4
 """Vectors of another program may differ from ours by this much, or the comparison is void."""
 _FIRST = 32  # sentences whose vectors are compared: one batch of every program
@@ -224,14 +226,17 @@ class _Run:
         self._rounds[name].append(found | measured | {"peak_mib": process.ask("memory")})
 
     def figures(self) -> dict[str, Any]:
-        """Everything that was found."""
+        """Everything that was found, with ratios to the other programs too."""
         limits, systems = {}, {}
         for name, rounds in self._rounds.items():
             if name.startswith("matmuls, "):
                 limits[name.removeprefix("matmuls, ")] = speed.summarize_limit(rounds)
             else:
-                systems[name] = speed.summarize_rounds(rounds)
-        return speed.figures(self._plan, self._config, limits, systems, self._failed)
+                own = {key: rounds[0][key] for key in OWN_FIGURES if key in rounds[0]}
+                systems[name] = speed.summarize_rounds(rounds) | own
+        found = speed.figures(self._plan, self._config, limits, systems, self._failed)
+        others = [name for name in systems if name in PEERS or name == "elmokit float32"]
+        return found | {"ratios": speed.ratios(systems, others)}
 
 
 def table(figures: Mapping[str, Any]) -> str:

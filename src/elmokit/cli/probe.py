@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import App, Parameter
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from elmokit.probes.report import Report
     from elmokit.tasks.inputs.source import LayerVectors
 
+F = TypeVar("F", bound=Callable[..., None])
 RANDOM = "random"
 Against = Annotated[
     list[str] | None,
@@ -46,13 +47,13 @@ class Outputs:
         """Raise for paths that cannot be written to, before any work is done."""
         from elmokit.files import final_path
 
-        if self.plot or self.report is not None:
+        if paths := [*(self.plot or ()), *([] if self.report is None else [self.report])]:
             from elmokit.probes.report import check_plot, need_matplotlib
 
             need_matplotlib()
             for path in self.plot or ():
                 check_plot(path)
-            for path in (*(self.plot or ()), *([self.report] if self.report is not None else [])):
+            for path in paths:
                 final_path(path)
 
     def show(self, name: str, reports: Sequence[Report]) -> None:
@@ -118,13 +119,17 @@ class Probing(Outputs):
     def answer(
         self,
         name: str,
-        run: Callable[[LayerVectors], Report],
+        *data: Any,
         against: Sequence[str] | None = None,
         text: Text = Text(),  # noqa: B008 - frozen
+        **options: Any,
     ) -> None:
-        """Probe every model, then show the answers together."""
+        """Call the probe of this name for every model, then show the answers together."""
+        from elmokit import probes
+
         self.check()
-        self.show(name, [run(vectors) for vectors in self.models(against, text)])
+        ask = getattr(probes, name)
+        self.show(name, [ask(found, *data, **options) for found in self.models(against, text)])
 
 
 PROBING, TEXT = Probing(), Text()
@@ -136,16 +141,14 @@ probe = App(
 )
 
 
-def _epilogue(*examples: str) -> str:
+def _with_examples(*examples: str) -> Callable[[F], F]:
     lines = "  \n".join(examples)  # two spaces: a line break of Markdown
-    return f"Examples:\n\n{lines}"
+    return probe.command(help_epilogue=f"Examples:\n\n{lines}")
 
 
-@probe.command(
-    help_epilogue=_epilogue(
-        "elmokit probe pos train.conllu test.conllu --model my-model",
-        "elmokit probe pos train.conllu test.conllu --tags xpos --against random --plot pos.png",
-    )
+@_with_examples(
+    "elmokit probe pos train.conllu test.conllu --model my-model",
+    "elmokit probe pos train.conllu test.conllu --tags xpos --against random --plot pos.png",
 )
 def pos(  # noqa: D417 - options that verbs share bring their own help
     train: Path,
@@ -166,20 +169,13 @@ def pos(  # noqa: D417 - options that verbs share bring their own help
         tags: The column with the tags: upos, xpos, deprel, ...
         max_tokens: Train on about so many words, evenly spread.
     """
-    from elmokit import probes
-
-    def run(vectors: LayerVectors) -> Report:
-        return probes.pos(vectors, train, test, tags=tags, max_tokens=max_tokens, seed=seed)
-
-    how.answer("pos", run, against)
+    how.answer("pos", train, test, tags=tags, max_tokens=max_tokens, seed=seed, against=against)
 
 
-@probe.command(
-    help_epilogue=_epilogue(
-        "elmokit probe wsd semcor.jsonl --test senseval2.jsonl --index index.sense",
-        "elmokit probe wsd semcor.jsonl --index index.sense --save senses.safetensors",
-        "elmokit probe wsd --predict new.txt --inventory senses.safetensors",
-    )
+@_with_examples(
+    "elmokit probe wsd semcor.jsonl --test senseval2.jsonl --index index.sense",
+    "elmokit probe wsd semcor.jsonl --index index.sense --save senses.safetensors",
+    "elmokit probe wsd --predict new.txt --inventory senses.safetensors",
 )
 def wsd(  # noqa: D417 - options that verbs share bring their own help
     *train: Path,
@@ -209,13 +205,10 @@ def wsd(  # noqa: D417 - options that verbs share bring their own help
         inventory: The inventory to use with --predict.
         word: With --predict: only these words.
     """
-    from elmokit import probes
-
     if predict is not None:
         if inventory is None or train or test:
             raise UsageError("--predict needs --inventory, and neither training text nor --test.")
-        (vectors,) = how.models(None, text)
-        _print_senses(inventory, vectors, predict, text.field, word, how.as_json)
+        _print_senses(inventory, predict, word, text, how)
         return
     if not train or not (test or save):
         raise UsageError("Give training text, and --test FILE or --save FILE; or --predict FILE.")
@@ -225,20 +218,16 @@ def wsd(  # noqa: D417 - options that verbs share bring their own help
     if len(tests) < len(test or []):
         tests = {str(path): path for path in test or []}
 
-    def run(vectors: LayerVectors) -> Report:
-        return probes.wsd(
-            vectors, train, tests, index=index, most_uses=most_uses, save=save, save_layer=layer
-        )
-
-    how.answer("wsd", run, against)
+    how.answer(
+        "wsd", train, tests, index=index, most_uses=most_uses, save=save, save_layer=layer,
+        against=against,
+    )  # fmt: skip
 
 
-@probe.command(
-    help_epilogue=_epilogue(
-        "elmokit probe similarity ratings.txt --model my-model --against glove.txt",
-        "elmokit probe similarity test.data.txt --tune train.data.txt",
-        "elmokit probe similarity semcor.jsonl --pairs 1000",
-    )
+@_with_examples(
+    "elmokit probe similarity ratings.txt --model my-model --against glove.txt",
+    "elmokit probe similarity test.data.txt --tune train.data.txt",
+    "elmokit probe similarity semcor.jsonl --pairs 1000",
 )
 def similarity(  # noqa: D417 - options that verbs share bring their own help
     pairs_file: Annotated[Path, Parameter(name="PAIRS")],
@@ -259,21 +248,15 @@ def similarity(  # noqa: D417 - options that verbs share bring their own help
         pooling: What represents a word: word, window, sentence; all three when left out.
         pairs: How many pairs to make from sense-annotated text.
     """
-    from elmokit import probes
-
     options: Any = {} if not pooling else {"pooling": pooling}
-
-    def run(vectors: LayerVectors) -> Report:
-        return probes.similarity(vectors, pairs_file, tune=tune, count=pairs, seed=seed, **options)
-
-    how.answer("similarity", run, against)
-
-
-@probe.command(
-    help_epilogue=_epilogue(
-        "elmokit probe polysemy corpus.txt bank --model my-model --plot bank.png",
-        "elmokit probe polysemy corpus.txt.gz apple bat --ignore-case --report senses.html",
+    how.answer(
+        "similarity", pairs_file, tune=tune, count=pairs, seed=seed, against=against, **options
     )
+
+
+@_with_examples(
+    "elmokit probe polysemy corpus.txt bank --model my-model --plot bank.png",
+    "elmokit probe polysemy corpus.txt.gz apple bat --ignore-case --report senses.html",
 )
 def polysemy(  # noqa: D417 - options that verbs share bring their own help
     corpus: Path,
@@ -299,31 +282,16 @@ def polysemy(  # noqa: D417 - options that verbs share bring their own help
         examples: Sentences shown for each group.
         sample: Sentences for the mean cosines.
     """
-    from elmokit import probes
-
-    def run(vectors: LayerVectors) -> Report:
-        return probes.polysemy(
-            vectors,
-            corpus,
-            words,
-            layer=layer,
-            most_uses=most_uses,
-            most_groups=most_groups,
-            examples=examples,
-            sample=sample,
-            ignore_case=ignore_case,
-            field=text.field,
-            seed=seed,
-        )
-
-    how.answer("polysemy", run, text=text)
+    how.answer(
+        "polysemy", corpus, words, layer=layer, most_uses=most_uses, most_groups=most_groups,
+        examples=examples, sample=sample, ignore_case=ignore_case, field=text.field, seed=seed,
+        text=text,
+    )  # fmt: skip
 
 
-@probe.command(
-    help_epilogue=_epilogue(
-        "elmokit probe change books-1800.txt news-2020.txt --model my-model",
-        "elmokit probe change books-1800.txt news-2020.txt cell plane --rank prt --plot shift.svg",
-    )
+@_with_examples(
+    "elmokit probe change books-1800.txt news-2020.txt --model my-model",
+    "elmokit probe change books-1800.txt news-2020.txt cell plane --rank prt --plot shift.svg",
 )
 def change(  # noqa: D417 - options that verbs share bring their own help
     first: Path,
@@ -355,36 +323,19 @@ def change(  # noqa: D417 - options that verbs share bring their own help
         examples: Sentences shown from each corpus.
         gold: Known scores, a word and a number per line, to compare the ranking with.
     """
-    from elmokit import probes
     from elmokit.probes.data import read_scores
 
     scores = None if gold is None else read_scores(gold)
-
-    def run(vectors: LayerVectors) -> Report:
-        return probes.change(
-            vectors,
-            first,
-            second,
-            words or (None if scores is None else list(scores)),
-            layer=layer,
-            rank=rank,
-            most_uses=most_uses,
-            least_uses=least_uses,
-            most_words=most_words,
-            examples=examples,
-            gold=scores,
-            ignore_case=ignore_case,
-            field=text.field,
-            seed=seed,
-        )
-
-    how.answer("change", run, text=text)
+    chosen = words or (None if scores is None else list(scores))
+    how.answer(
+        "change", first, second, chosen, layer=layer, rank=rank, most_uses=most_uses,
+        least_uses=least_uses, most_words=most_words, examples=examples, gold=scores,
+        ignore_case=ignore_case, field=text.field, seed=seed, text=text,
+    )  # fmt: skip
 
 
-@probe.command(
-    help_epilogue=_epilogue(
-        "elmokit probe robustness corpus.txt --model my-model --against glove.txt",
-    )
+@_with_examples(
+    "elmokit probe robustness corpus.txt --model my-model --against glove.txt",
 )
 def robustness(  # noqa: D417 - options that verbs share bring their own help
     corpus: Path,
@@ -402,15 +353,12 @@ def robustness(  # noqa: D417 - options that verbs share bring their own help
         corpus: A text file, one sentence per line, of any kind that encode reads.
         sample: How many sentences to draw; one word of each is perturbed.
     """
-    from elmokit import probes
-
-    def run(vectors: LayerVectors) -> Report:
-        return probes.robustness(vectors, corpus, sample=sample, field=text.field, seed=seed)
-
-    how.answer("robustness", run, against, text)
+    how.answer(
+        "robustness", corpus, sample=sample, field=text.field, seed=seed, against=against, text=text
+    )
 
 
-@probe.command(help_epilogue=_epilogue("elmokit probe layers ner-model qa-model --plot mixes.png"))
+@_with_examples("elmokit probe layers ner-model qa-model --plot mixes.png")
 def layers(  # noqa: D417 - options that verbs share bring their own help
     *predictors: Path, how: Outputs = PROBING
 ) -> None:
@@ -428,23 +376,18 @@ def layers(  # noqa: D417 - options that verbs share bring their own help
 
 
 def _print_senses(
-    inventory: Path,
-    vectors: LayerVectors,
-    source: str,
-    field: str,
-    words: Sequence[str] | None,
-    as_json: bool,
+    inventory: Path, source: str, words: Sequence[str] | None, text: Text, how: Probing
 ) -> None:
     """Disambiguate the words of a text, a sentence at a time."""
     from elmokit.probes import SenseInventory
     from elmokit.text.readers import read_texts
 
+    (vectors,) = how.models(None, text)
     senses = SenseInventory.load(inventory)
-    texts = read_texts(source, field=field)
-    for number, (tokens, answers) in enumerate(
-        senses.disambiguate(vectors, texts, words=words), start=1
-    ):
-        if as_json:
+    texts = read_texts(source, field=text.field)
+    found_senses = senses.disambiguate(vectors, texts, words=words)
+    for number, (tokens, answers) in enumerate(found_senses, start=1):
+        if how.as_json:
             found = {"line": number, "tokens": tokens, "senses": [asdict(one) for one in answers]}
             print(json.dumps(found, ensure_ascii=False))
             continue

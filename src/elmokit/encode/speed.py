@@ -32,18 +32,21 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import CharacterConfig, ModelConfig, published_shape, to_dict
+from elmokit.encode.elmo import Elmo
+from elmokit.encode.loading import load
 from elmokit.errors import DataError, ElmokitError
+from elmokit.model.init import random_model
 from elmokit.text.readers import read_texts
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokens import get_tokenizer
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from elmokit.encode.elmo import Elmo
 
 PACKAGES = ("torch", "numpy", "elmokit")
 OWN_TEXT = Path(__file__).with_name("sentences.txt.gz")
@@ -59,6 +62,14 @@ CPU_KINDS = {
     "int8": ("x86", "onednn", "fbgemm"),
 }
 """Ways to multiply on a CPU; those of int8 are torch's engines for quantized matmuls."""
+RATIOS = {
+    "speed": "tokens_per_second",
+    "speed_per_cpu": "tokens_per_cpu_second",
+    "latency": "latency_seconds",
+    "load": "load_seconds",
+    "memory": "peak_mib",
+}
+"""The figures of two systems that are divided by each other."""
 _REPEATS = 3
 _COMPARED = 32  # sentences whose vectors are compared with those of float32
 _LONGEST_REASON = 200
@@ -98,16 +109,10 @@ def own_sentences(count: int) -> list[list[str]]:
 
 
 def sentences_of(source: str, count: int, *, tokens: bool = False) -> list[list[str]]:
-    """The first sentences of a text.
+    """The first sentences of a file as `elmokit encode` takes it.
 
-    Args:
-        source: A file as `elmokit encode` takes it.
-        count: The most sentences.
-        tokens: The file has one sentence per line, its tokens between spaces; otherwise the text
-            is split into sentences and words.
-
-    Raises:
-        DataError: There is no sentence in it.
+    With `tokens` it has one sentence per line, its tokens between spaces; otherwise the text is
+    split into sentences and words.
     """
     words = get_tokenizer("words")
     found: list[list[str]] = []
@@ -144,10 +149,8 @@ class Flops:
 def count_flops(config: ModelConfig, words: Iterable[str] = ()) -> Flops:
     """Count a model's operations.
 
-    Args:
-        config: The model's config.
-        words: The distinct words to be read, which decide how many columns the character CNN
-            has to look at; without words it looks at all of them.
+    The distinct words to be read decide how many columns the character CNN has to look at; without
+    words it looks at all of them.
     """
     lstm, characters = config.lstm, config.characters
     gates = 4 * lstm.cells * lstm.width
@@ -156,7 +159,11 @@ def count_flops(config: ModelConfig, words: Iterable[str] = ()) -> Flops:
     encoder = 0.0
     if characters is not None:
         lengths = [columns(characters, word) for word in words] or [characters.max_characters]
-        encoder += sum(_filters(characters, length) for length in lengths) / len(lengths)
+        encoder += sum(
+            2 * width * characters.dim * count * (length - width + 1)
+            for length in lengths
+            for width, count in characters.filters
+        ) / len(lengths)
         encoder += characters.highways * 2 * 2 * characters.width**2
     if config.input_projection:
         encoder += 2 * config.input_width * lstm.width
@@ -167,12 +174,6 @@ def columns(config: CharacterConfig, word: str) -> int:
     """Columns that the CNN must see of a word: its characters, two markers, one blank window."""
     length = len(word.encode("utf-8", "ignore")) if config.alphabet == "bytes" else len(word)
     return min(config.max_characters, length + 2 + config.widest_filter)
-
-
-def _filters(config: CharacterConfig, length: int) -> int:
-    return sum(
-        2 * width * config.dim * count * (length - width + 1) for width, count in config.filters
-    )
 
 
 class Way(NamedTuple):
@@ -190,11 +191,7 @@ class Way(NamedTuple):
 class Ceiling:
     """How fast matmuls are: all of one step of the LSTMs, in every way that torch has.
 
-    Args:
-        device: ``"cpu"`` or ``"cuda"``.
-        precision: ``"float32"``, ``"tf32"``, ``"bfloat16"`` or ``"int8"``.
-        threads: Threads of a matmul.
-        shapes: For each direction the (width in, width out) of all its matrices.
+    The precision may also be ``"tf32"``; shapes are those of `lstm_shapes`.
     """
 
     def __init__(
@@ -204,8 +201,6 @@ class Ceiling:
         threads: int,
         shapes: Sequence[Sequence[tuple[int, int]]] = (),
     ) -> None:
-        import torch
-
         warnings.simplefilter("ignore")  # parts of torch that are on their way out
         self._device, self._precision = torch.device(device), precision
         self._threads, self._shapes = threads, shapes
@@ -245,7 +240,6 @@ class Ceiling:
                 yield from (Way(kind, rows, each) for each in ((False,) if gpu else apart))
 
     def _measure(self, way: Way) -> float:
-        import torch
 
         def run(matmuls: list[Callable[[], Tensor]]) -> None:
             with torch.no_grad():
@@ -268,8 +262,6 @@ class Ceiling:
         return flops / seconds
 
     def _seconds(self, run: Callable[[], object]) -> float:
-        import torch
-
         best = float("inf")
         for _ in range(_REPEATS + 1):
             start = time.perf_counter()
@@ -280,14 +272,10 @@ class Ceiling:
         return best
 
     def _random(self, *shape: int) -> Tensor:
-        import torch
-
         numbers = torch.randn(*shape, device=self._device).mul_(float(shape[-1]) ** -0.5)
         return numbers.bfloat16() if self._precision == "bfloat16" else numbers
 
     def _matmul(self, kind: str, rows: int, width_in: int, width_out: int) -> Callable[[], Any]:
-        import torch
-
         ops, x, weight = torch.ops, self._random(rows, width_in), self._random(width_out, width_in)
         if kind == "linear":
             return lambda: torch.nn.functional.linear(x, weight)
@@ -329,11 +317,7 @@ class Plan:
 def measure(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Measure a model and its matmuls in every precision, in rounds: each once, then each again.
 
-    What fails is left out with its reason; the rest continues.
-
-    Args:
-        plan: What to measure.
-        say: Is told what is being done.
+    What fails is left out with its reason; the rest continues. `say` is told what is being done.
 
     Returns:
         The figures, ready for JSON.
@@ -383,16 +367,8 @@ def measure(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dict[
 def prepare_model(model: str | None, shape: str, folder: Path) -> tuple[ModelConfig, str]:
     """The model to be measured: its config, and what `elmokit.load` is given.
 
-    Args:
-        model: A source of `elmokit.load`, or None for random weights of `shape`.
-        shape: A published shape.
-        folder: Where the random weights may be written.
+    Without a model it is random weights of a published shape, written to the folder.
     """
-    from elmokit.checkpoints.checkpoint import Checkpoint
-    from elmokit.encode.elmo import Elmo
-    from elmokit.encode.loading import load
-    from elmokit.model.init import random_model
-
     if model is not None:
         return load(model, softmax=False).config, model
     config = published_shape(shape)
@@ -445,8 +421,6 @@ def _measure_model(
     model: str, device: str, precision: Any, sentences: str, latencies: int, compare: bool
 ) -> dict[str, Any]:
     """Load a model and encode a text, with an empty word cache and with all words seen before."""
-    from elmokit.encode.loading import load
-
     opened = partial(load, model, tokenizer="space", device=device, softmax=False)
     start = time.perf_counter()
     elmo = opened(precision=precision)
@@ -485,8 +459,6 @@ def _measure_model(
 
 def _cosines(elmo: Elmo, exact: Elmo, text: Sequence[Sequence[str]]) -> dict[str, float]:
     """How like those of float32 the vectors of another precision are, over all layers."""
-    import numpy as np
-
     found = []
     for sentence in text[:_COMPARED]:
         one, other = (model.encode([sentence], layers="all")[0] for model in (elmo, exact))
@@ -518,12 +490,8 @@ def summarize_rounds(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found["tokens_per_cpu_second"] = tokens / middle("cpu")
     if "warm_seconds" in rounds[0]:
         found["warm_tokens_per_second"] = tokens / middle("warm_seconds")
-    other = ("versions", "cosines", "difference", "batches", "batch")
-    return {
-        **found,
-        **{name: rounds[0][name] for name in other if name in rounds[0]},
-        "round_seconds": [one["seconds"] for one in rounds],
-    }
+    other = {name: rounds[0][name] for name in ("versions", "cosines") if name in rounds[0]}
+    return {**found, **other, "round_seconds": [one["seconds"] for one in rounds]}
 
 
 def figures(
@@ -533,7 +501,7 @@ def figures(
     systems: Mapping[str, dict[str, Any]],
     failed: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Everything that was found, with each system's share of the limit and the ratios.
+    """Everything that was found, with each system's share of the limit and ratios to our float32.
 
     The floor is the time of the LSTMs' matmuls for every token. The needed operations are fewer,
     by what distinct words share, and more, by the character CNN.
@@ -554,36 +522,26 @@ def figures(
         "device": plan.device,
         "threads": plan.threads,
         "model": {"source": plan.model or f"{plan.shape}, random weights"} | to_dict(config),
-        "text": {
-            "sentences": len(plan.sentences),
-            "tokens": tokens,
-            "distinct": len(distinct),
-        },
+        "text": {"sentences": len(plan.sentences), "tokens": tokens, "distinct": len(distinct)},
         "flops": {**asdict(flops), "needed_token": needed},
         "ceiling": dict(limits),
         "systems": dict(systems),
-        "ratios": _ratios(systems),
+        "ratios": ratios(systems, ["elmokit float32"]),
         "failed": dict(failed),
     }
 
 
-def _ratios(systems: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """How many times better than each other system, and than our own float32."""
-    names = {
-        "speed": "tokens_per_second",
-        "speed_per_cpu": "tokens_per_cpu_second",
-        "latency": "latency_seconds",
-        "load": "load_seconds",
-        "memory": "peak_mib",
-    }
+def ratios(
+    systems: Mapping[str, Mapping[str, Any]], others: Iterable[str]
+) -> dict[str, dict[str, float]]:
+    """How many times better each of our systems is than each of the others that were measured."""
     return {
         f"{own} / {other}": {
-            ratio: systems[own][name] / systems[other][name] for ratio, name in names.items()
+            ratio: systems[own][name] / systems[other][name] for ratio, name in RATIOS.items()
         }
         for own in systems
-        for other in systems
-        if own.startswith("elmokit ") and other != own
-        if not other.startswith("elmokit ") or other == "elmokit float32"
+        for other in others
+        if own.startswith("elmokit ") and own != other and other in systems
     }
 
 
