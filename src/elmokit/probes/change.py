@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -101,9 +102,9 @@ class ChangeReport(Report):
         shown = self.words[:MOST_BARS][::-1]
         figure = new_figure(9, 1.2 + 0.26 * len(shown))
         panels = figure.subplots(1, 3, sharey=True)
-        for axis, measure, hatch in zip(panels, ("apd", "prt", "jsd"), HATCHES, strict=False):
+        names = [word.word for word in shown]
+        for axis, measure, hatch in zip(panels, MEASURES, HATCHES, strict=False):
             values = [getattr(word, measure) for word in shown]
-            names = [word.word for word in shown]
             axis.barh(names, values, color="0.75", edgecolor="0.1", hatch=hatch, linewidth=0.6)
             axis.set(xlabel=f"{measure}, sorted by it" if measure == self.rank else measure)
         return figure
@@ -166,28 +167,15 @@ def change(
         words = sorted(enough, key=lambda word: (-shared[word], word))[:most_words]
     if not words:
         raise DataError(f"no word occurs {least_uses} times in both corpora; lower least_uses")
+    draw = partial(find_uses, most=most_uses, seed=seed, ignore_case=ignore_case)
+    words = list(dict.fromkeys(words))
     uses, arrays = [], []
     for name, corpus in corpora:
-        sentences = read_sentences(corpus, vectors, field)
-        found = find_uses(
-            sentences,
-            list(dict.fromkeys(words)),
-            most=most_uses,
-            seed=seed,
-            ignore_case=ignore_case,
-            where=name,
-        )
-        uses.append(found)
-        arrays.append(use_vectors(vectors, found, chosen))
-    known = [word for word in uses[0] if arrays[0][word].any() and arrays[1][word].any()]
+        uses.append(draw(read_sentences(corpus, vectors, field), words, where=name))
+        arrays.append(use_vectors(vectors, uses[-1], chosen))
+    known = [word for word in words if all(found[word].any() for found in arrays)]
     changes = [
-        _compare(
-            word,
-            (arrays[0][word], arrays[1][word]),
-            (uses[0][word], uses[1][word]),
-            examples,
-            seed,
-        )
+        _compare(word, [a[word] for a in arrays], [u[word] for u in uses], examples, seed)
         for word in known
     ]
     changes.sort(key=lambda one: (-getattr(one, rank), one.word))
@@ -196,7 +184,7 @@ def change(
         layer=chosen,
         rank=rank,
         words=tuple(changes),
-        without_vectors=tuple(word for word in uses[0] if word not in known),
+        without_vectors=tuple(word for word in words if word not in known),
         gold=None if gold is None else _agreement(changes, gold),
         cost=watch.cost(),
     )
@@ -204,8 +192,8 @@ def change(
 
 def _compare(
     word: str,
-    arrays: tuple[Vectors, Vectors],
-    uses: tuple[list[WordUse], list[WordUse]],
+    arrays: Sequence[Vectors],
+    uses: Sequence[Sequence[WordUse]],
     examples: int,
     seed: int,
 ) -> WordChange:
@@ -213,8 +201,7 @@ def _compare(
     found = cluster(np.concatenate(arrays), seed=seed)
     labels = np.split(found.labels, [len(arrays[0])])
     counts = [np.bincount(part, minlength=found.count) for part in labels]
-    means = [array.mean(axis=0) for array in arrays]  # (D,)
-    prototypes = unit_rows(np.stack(means))
+    prototypes = unit_rows(np.stack([array.mean(axis=0) for array in arrays]))  # (2, D)
     shown = []
     for here, there in ((0, 1), (1, 0)):
         likeness = units[here] @ unit_rows(units[there].mean(axis=0))

@@ -43,12 +43,8 @@ class ProbedModel:
     """A model of `elmokit.tasks.inputs` as the probes see it; several count as one.
 
     The vectors of several models are concatenated, layer by layer; a model with fewer layers than
-    the others gives its top one beside their higher layers.
-
-    Args:
-        source: The model or models.
-        name: What reports call it.
-        tokenizer: How text is split, instead of as the first model does it.
+    the others gives its top one beside their higher layers. Text is split as the first model does
+    it unless a tokenizer is given.
     """
 
     def __init__(self, source: LayerSource, name: str = "", tokenizer: str | None = None) -> None:
@@ -87,17 +83,7 @@ class ProbedModel:
 def open_model(
     source: Source, *, device: str | torch.device = "cpu", tokenizer: str | None = None
 ) -> LayerVectors:
-    """Open whatever a user may name.
-
-    Args:
-        source: One model or several.
-        device: Where to run what is loaded here.
-        tokenizer: How text is split; as the model does it when left out.
-
-    Raises:
-        CheckpointError: There is nothing there, or nothing that can be read.
-        ConfigError: The object gives no vectors.
-    """
+    """Open whatever a user may name; the device is for what is loaded here."""
     if isinstance(source, list | tuple):
         parts = [_open(part, device) for part in source]
         return ProbedModel(as_layers([part for part, _ in parts]), tokenizer=tokenizer)
@@ -146,11 +132,7 @@ def tokens_of(sentence: Sentence, vectors: LayerVectors) -> list[str]:
 
 
 def choose_layer(layer: int | None, vectors: LayerVectors) -> int:
-    """The layer that was chosen; the top one when none was.
-
-    Raises:
-        ConfigError: There is no such layer.
-    """
+    """The layer that was chosen; the top one when none was."""
     if layer is None:
         return vectors.layers - 1
     if not 0 <= layer < vectors.layers:
@@ -193,24 +175,16 @@ class Sample:
 def read_sentences(
     corpus: Corpus, vectors: LayerVectors, field: str = "text"
 ) -> Iterator[list[str]]:
-    """Tokens of every sentence of a corpus, in order; a blank line has none.
-
-    Raises:
-        DataError: There is no word in it.
-    """
-    name = "the corpus"
-    texts: Iterable[Sentence]
-    if isinstance(corpus, str | os.PathLike):
-        name, texts = os.fspath(corpus), read_texts(corpus, field=field)
-    else:
-        texts = corpus
+    """Tokens of every sentence of a corpus, in order; a blank line has none."""
+    is_file = isinstance(corpus, str | os.PathLike)
+    texts = read_texts(corpus, field=field) if isinstance(corpus, str | os.PathLike) else corpus
     empty = True
     for text in texts:
         tokens = tokens_of(text, vectors)
         empty = empty and not tokens
         yield tokens
     if empty:
-        raise DataError(f"{name}: no words in it")
+        raise DataError(f"{corpus if is_file else 'the corpus'}: no words in it")
 
 
 def find_uses(
@@ -222,12 +196,7 @@ def find_uses(
     ignore_case: bool = False,
     where: str = "the corpus",
 ) -> dict[str, list[WordUse]]:
-    """Uses of words, at most `most` of each, drawn with equal chances and in the corpus's order.
-
-    Raises:
-        DataError: A word does not occur at all.
-        ConfigError: `most` is below 2.
-    """
+    """Uses of words, at most `most` of each, drawn with equal chances and in the corpus's order."""
     if most < 2:
         raise ConfigError(f"most_uses={most}: give 2 or more")
     wanted = {word.lower() if ignore_case else word: word for word in words}
@@ -245,13 +214,27 @@ def find_uses(
     return {word: sorted(sample.items) for word, sample in samples.items()}
 
 
+def store_layers(
+    vectors: LayerVectors, sentences: Sequence[Sequence[str]], path: Path | None = None
+) -> NDArray[np.float16]:
+    """All vectors of the tokens in half precision, (layers, N, D), in memory or in a file."""
+    shape = (vectors.layers, sum(map(len, sentences)), vectors.dim)
+    stored: NDArray[np.float16] = (
+        np.zeros(shape, np.float16) if path is None else np.memmap(path, np.float16, "w+", 0, shape)
+    )
+    start = 0
+    for tokens, _, array in with_layers(vectors, ((sentence, None) for sentence in sentences)):
+        stored[:, start : start + len(tokens)] = array
+        start += len(tokens)
+    return stored
+
+
 def use_vectors(
     vectors: LayerVectors, uses: dict[str, list[WordUse]], layer: int | None = None
 ) -> dict[str, Vectors]:
-    """Vectors of every word's uses; a sentence is encoded once, whatever it is needed for.
+    """Vectors of every word's uses: (layers, uses, D) for each word, or (uses, D) of one layer.
 
-    Returns:
-        (layers, uses, D) for each word, or (uses, D) of one layer.
+    A sentence is encoded once, whatever it is needed for.
     """
     wanted: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
     texts: dict[int, tuple[str, ...]] = {}
@@ -270,17 +253,15 @@ def use_vectors(
     return arrays if layer is None else {word: array[0] for word, array in arrays.items()}
 
 
-def read_scores(path: str | os.PathLike[str]) -> dict[str, float]:
-    """Read a word and a number from each line of a file.
+def numbered_fields(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """Numbers of the lines of a file that are not blank, with what is between their spaces."""
+    return ((number, line.split()) for number, line in numbered_lines(path) if line.strip())
 
-    Raises:
-        DataError: A line is something else.
-    """
+
+def read_scores(path: str | os.PathLike[str]) -> dict[str, float]:
+    """Read a word and a number from each line of a file."""
     scores = {}
-    for number, line in numbered_lines(path):
-        fields = line.split()
-        if not fields:
-            continue
+    for number, fields in numbered_fields(path):
         try:
             word, score = fields
             scores[word] = float(score)

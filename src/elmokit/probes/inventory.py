@@ -38,13 +38,9 @@ FORMAT = "elmokit senses 1"
 
 
 class Centroids:
-    """A mean vector for every sense in the training text, on every layer.
+    """A mean vector (layers, senses, D) for every sense in the training text, of so many uses.
 
-    Args:
-        keys: The senses.
-        means: (layers, senses, D).
-        counts: How many uses each mean is of.
-        index: WordNet's order of senses; that of their frequency here when left out.
+    The senses of a lemma are in WordNet's order, or in that of their frequency without an index.
     """
 
     def __init__(
@@ -54,21 +50,13 @@ class Centroids:
         counts: NDArray[np.int64],
         index: SenseIndex | None,
     ) -> None:
-        self.keys = tuple(keys)
-        self.means = means
-        self.counts = counts
-        self.index = index
-        rows: dict[str, list[int]] = defaultdict(list)
-        for row, key in enumerate(self.keys):
-            rows[lemma_of(key)].append(row)
-        self._rows = {lemma: self._in_order(lemma, found) for lemma, found in rows.items()}
-
-    def _in_order(self, lemma: str, rows: list[int]) -> list[int]:
-        known = self.index.senses.get(lemma, ()) if self.index is not None else ()
-        rank = {key: i for i, key in enumerate(known)}
-        return sorted(
-            rows, key=lambda row: (rank.get(self.keys[row], len(rank)), -self.counts[row], row)
-        )
+        self.keys, self.means, self.index = tuple(keys), means, index
+        self._rows = _rows_by_lemma(keys)
+        for lemma, rows in self._rows.items():
+            known = () if index is None else index.senses.get(lemma, ())
+            rank = {key: i for i, key in enumerate(known)}
+            order = [(rank.get(keys[row], len(rank)), -counts[row], row) for row in rows]
+            self._rows[lemma] = [row for _, _, row in sorted(order)]
 
     @property
     def lemmas(self) -> list[str]:
@@ -87,20 +75,15 @@ class Centroids:
         return self.keys[rows[0]] if rows else None
 
     def nearest(self, lemma: str, vector: Vectors) -> list[str] | None:
-        """The sense of the lemma with the greatest cosine, for each layer; None if none is known.
+        """The lemma's sense with the greatest cosine to a vector (layers, D), for each layer.
 
-        Args:
-            lemma: As in ``bank%1``.
-            vector: (layers, D).
+        None if the lemma (``bank%1``) has no centroid.
         """
         rows = self._rows.get(lemma)
         if not rows:
             return None
-        means = self.means[:, rows].astype(np.float32)  # (layers, n, D)
-        cosines = cosine_to(means, vector)  # (layers, n)
-        best = cosines.max(axis=1, keepdims=True)
-        chosen = (cosines >= best - TIE).argmax(axis=1)  # of equals the usual one
-        return [self.keys[rows[i]] for i in chosen.tolist()]
+        cosines = cosine_to(self.means[:, rows].astype(np.float32), vector)  # (layers, n)
+        return [self.keys[rows[i]] for i in _best(cosines).tolist()]
 
 
 def cosine_to(means: Vectors, vector: Vectors) -> Vectors:
@@ -109,6 +92,19 @@ def cosine_to(means: Vectors, vector: Vectors) -> Vectors:
     lengths = np.linalg.norm(means, axis=2) * np.linalg.norm(vector, axis=1)[:, None]
     result: Vectors = dots / np.where(lengths == 0, 1, lengths)
     return result
+
+
+def _best(cosines: Vectors) -> NDArray[np.int64]:
+    """The nearest along the last axis; of equals the first, which is the usual sense."""
+    result: NDArray[np.int64] = (cosines >= cosines.max(-1, keepdims=True) - TIE).argmax(axis=-1)
+    return result
+
+
+def _rows_by_lemma(keys: Sequence[str]) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(lemma_of(key), []).append(row)
+    return rows
 
 
 def use_vector(array: Vectors, use: SenseUse) -> Vectors:
@@ -122,10 +118,7 @@ def choose_sentences(
 ) -> list[SenseSentence]:
     """The sentences, and the uses in them, that the centroids are made of.
 
-    Args:
-        sentences: Sense-annotated text.
-        lemmas: Only these matter; all when None.
-        most_uses: Of every sense the first so many uses; all when None.
+    Only these lemmas matter, and of every sense the first `most_uses`; None: all.
     """
     counts: Counter[str] = Counter()
     chosen = []
@@ -145,10 +138,7 @@ def choose_sentences(
 def make_centroids(
     vectors: LayerVectors, sentences: Sequence[SenseSentence], index: SenseIndex | None
 ) -> Centroids:
-    """Average the vectors of all uses of each sense while the text streams by.
-
-    A use with several senses counts for each.
-    """
+    """Average the vectors of all uses of each sense; a use with several counts for each."""
     keys = sorted({key for sentence in sentences for use in sentence.uses for key in use.keys})
     rows = {key: row for row, key in enumerate(keys)}
     means = np.zeros((vectors.layers, len(keys), vectors.dim), np.float32)
@@ -215,9 +205,7 @@ class SenseInventory:
         self.plain = frozenset(plain)
         self.first = dict(first)
         self._sample = sample
-        self._rows: dict[str, list[int]] = defaultdict(list)
-        for row, key in enumerate(self.keys):
-            self._rows[lemma_of(key)].append(row)
+        self._rows = _rows_by_lemma(self.keys)
 
     @classmethod
     def from_centroids(
@@ -278,20 +266,12 @@ class SenseInventory:
             table = json.loads(arrays["table"].tobytes())
             if table["format"] != FORMAT:
                 raise ValueError(f"format {table['format']!r}")
-            centroids, keys = arrays["centroids"], table["keys"]
-            sample = arrays["sample"]
+            centroids, sample = arrays["centroids"], arrays["sample"]
+            model, layer, keys = table["model"], int(table["layer"]), table["keys"]
             if centroids.shape != (len(keys), len(sample)):
                 raise ValueError(f"{len(keys)} senses, centroids of shape {centroids.shape}")
-            return cls(
-                table["model"],
-                int(table["layer"]),
-                keys,
-                centroids,
-                table["forms"],
-                table["plain"],
-                table["first"],
-                sample,
-            )
+            forms, plain, first = table["forms"], table["plain"], table["first"]
+            return cls(model, layer, keys, centroids, forms, plain, first, sample)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{path}: not {what} ({error})") from None
 
@@ -331,13 +311,10 @@ class SenseInventory:
 
     def lemmas(self, form: str) -> list[str]:
         """The lemmas, such as ``bank%1``, that a word as it is written may be a form of."""
-        known = self.forms.get(form.lower())
-        if known:
+        if known := self.forms.get(form.lower()):
             return list(known)
-        return [lemma for lemma in base_forms(form.lower()) if self._has(lemma)]
-
-    def _has(self, lemma: str) -> bool:
-        return lemma in self._rows or lemma in self.first
+        possible = base_forms(form.lower())
+        return [lemma for lemma in possible if lemma in self._rows or lemma in self.first]
 
     def _spans(self, tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
         """Start and end of words and expressions with a sense; longer ones go first."""
@@ -357,12 +334,11 @@ class SenseInventory:
         lemmas = self.lemmas("_".join(tokens[start:end]))
         rows = [row for lemma in lemmas for row in self._rows.get(lemma, ())]
         if not rows:
-            sense = self.first[lemmas[0]]
-            return SenseAnswer(start, end, word, lemmas[0], sense, None, 0)
+            return SenseAnswer(start, end, word, lemmas[0], self.first[lemmas[0]], None, 0)
         vector = array[self.layer, start:end].mean(axis=0)  # (D,)
         means = self.centroids[rows].astype(np.float32)  # (n, D)
         cosines = cosine_to(means[None], vector[None])[0]  # (n,)
-        best = int((cosines >= cosines.max() - TIE).argmax())
+        best = int(_best(cosines))
         key = self.keys[rows[best]]
         return SenseAnswer(start, end, word, lemma_of(key), key, float(cosines[best]), len(rows))
 

@@ -53,15 +53,9 @@ class LayersReport(Report):
 
     def _tables(self, reports: Sequence[LayersReport]) -> list[Table]:
         most = max(len(mix.shares) for mix in self.mixes)
+        blank = (None,) * most
         rows = tuple(
-            (
-                mix.name,
-                mix.position,
-                *mix.shares,
-                *((None,) * (most - len(mix.shares))),
-                mix.gamma,
-                mix.centre,
-            )
+            (mix.name, mix.position, *(mix.shares + blank)[:most], mix.gamma, mix.centre)
             for mix in self.mixes
         )
         names = tuple(f"layer {layer}" for layer in range(most))
@@ -108,11 +102,11 @@ def layers(sources: Mapping[str, MixSource] | Sequence[str | Path]) -> LayersRep
     watch = Stopwatch()
     if not sources:
         raise ConfigError("name at least one saved predictor")
-    named: Iterable[tuple[str, MixSource]]
-    if isinstance(sources, Mapping):
-        named = sources.items()
-    else:
-        named = ((Path(source).name, source) for source in sources)
+    named: Iterable[tuple[str, MixSource]] = (
+        sources.items()
+        if isinstance(sources, Mapping)
+        else ((Path(source).name, source) for source in sources)
+    )
     found: list[LearnedMix] = []
     for name, source in named:
         mixes = _mixes(source)
@@ -130,12 +124,8 @@ def _mixes(source: MixSource) -> dict[str, ScalarMix]:
     if isinstance(source, Elmo):
         return {str(number): mix for number, mix in enumerate(source.mixes)}
     folder = Path(source)
-    if (folder / FACTS_FILE).is_file():
-        return _from_folder(folder)
-    return _mixes(load(source, softmax=False))
-
-
-def _from_folder(folder: Path) -> dict[str, ScalarMix]:
+    if not (folder / FACTS_FILE).is_file():
+        return _mixes(load(source, softmax=False))
     read_json(folder / FACTS_FILE)  # raises if it is damaged
     return _from_weights(read_tensors(folder / WEIGHTS_FILE, checksums=False).tensors)
 

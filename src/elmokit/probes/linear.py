@@ -48,15 +48,12 @@ class LinearProbe:
 
     def predict(self, features: Features) -> list[Labels]:
         """The likeliest label of every row, for each classifier."""
-        found: list[list[Tensor]] = [[] for _ in self.classes]
+        found = [torch.zeros(len(self.classes), 0, dtype=torch.int64)]
         for rows in _chunks(features, self.weight.device):
             scores = F.linear(rows - self.mean, self.weight, self.bias)  # (n, K)
-            for part, answers in zip(scores.split(self.classes, dim=1), found, strict=True):
-                answers.append(part.argmax(dim=1))
-        return [
-            torch.cat(answers).cpu().numpy() if answers else np.zeros(0, np.int64)
-            for answers in found
-        ]
+            best = [part.argmax(dim=1) for part in scores.split(self.classes, dim=1)]
+            found.append(torch.stack(best).cpu())
+        return list(torch.cat(found, dim=1).numpy())
 
 
 def fit_linear(
@@ -67,19 +64,16 @@ def fit_linear(
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> LinearProbe:
-    """Train a linear probe.
+    """Train a linear probe on features (N, D), a row for each token.
 
-    Args:
-        features: (N, D), a row for each token.
-        labels: For each classifier a number below its `classes` for every row.
-        classes: How many labels each classifier has.
-        seed: Sets the order in which rows are seen.
-        device: Where to train.
+    `labels` has for each classifier a number below its `classes` for every row; the seed sets the
+    order in which rows are seen.
     """
     count, dim = features.shape
     device = torch.device(device)
     mean, whiten = _whitening(features, device)
-    white = _whitened(features, mean, whiten)  # (N, D)
+    # All rows, mapped, in half precision: (N, D).
+    white = torch.cat([((rows - mean) @ whiten).half() for rows in _chunks(features, device)])
     targets = [torch.from_numpy(np.ascontiguousarray(row)).to(device) for row in labels]
     weight = torch.zeros(sum(classes), dim, device=device, requires_grad=True)  # (K, D)
     bias = torch.zeros(sum(classes), device=device, requires_grad=True)
@@ -127,16 +121,7 @@ def _whitening(features: Features, device: torch.device) -> tuple[Tensor, Tensor
     return mean, whiten.float()
 
 
-def _whitened(features: Features, mean: Tensor, whiten: Tensor) -> Tensor:
-    """All rows, mapped, in half precision."""
-    parts = [((rows - mean) @ whiten).half() for rows in _chunks(features, mean.device)]
-    return torch.cat(parts)
-
-
 def _chunks(features: Features, device: torch.device) -> Iterator[Tensor]:
     for start in range(0, len(features), CHUNK):
-        yield _tensor(features[start : start + CHUNK], device)
-
-
-def _tensor(rows: Features, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(rows)).to(device).float()
+        rows = np.ascontiguousarray(features[start : start + CHUNK])
+        yield torch.from_numpy(rows).to(device).float()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +27,7 @@ from elmokit.probes.data import (
     find_uses,
     open_model,
     read_sentences,
+    store_layers,
     use_vectors,
 )
 from elmokit.probes.report import (
@@ -42,8 +43,8 @@ from elmokit.probes.report import (
     layer_axis,
     new_figure,
 )
-from elmokit.probes.stats import Clustering, Labels, cluster, mean_pairwise_cosine, unit_rows
-from elmokit.tasks.inputs.source import LayerVectors, with_layers
+from elmokit.probes.stats import Labels, cluster, mean_pairwise_cosine, unit_rows
+from elmokit.tasks.inputs.source import LayerVectors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,10 +139,7 @@ class PolysemyReport(Report):
         shape: Rows = tuple(
             (
                 report.model,
-                one.layer,
-                one.anisotropy,
-                one.self_similarity,
-                one.intra_sentence,
+                *astuple(one),
                 *(word.self_similarity[one.layer] for word in report.words),
             )
             for report in reports
@@ -227,13 +225,12 @@ def polysemy(
         passing(), list(dict.fromkeys(words)), most=most_uses, seed=seed, ignore_case=ignore_case
     )
     arrays = use_vectors(vectors, uses)
-    maps = tuple(
-        _map(word, found, arrays[word], chosen, most_groups, examples, seed)
-        for word, found in uses.items()
-    )
     return PolysemyReport(
         model=vectors.name,
-        words=maps,
+        words=tuple(
+            _map(word, found, arrays[word], chosen, most_groups, examples, seed)
+            for word, found in uses.items()
+        ),
         geometry=measure_geometry(vectors, [use.tokens for use in sorted(drawn.items)], seed),
         sentences=len(drawn.items),
         cost=watch.cost(),
@@ -250,6 +247,7 @@ def _map(
     seed: int,
 ) -> WordMap:
     found = cluster(array[layer], most=most_groups, seed=seed)
+    every = zip(found.points.tolist(), found.labels.tolist(), uses, strict=True)
     groups = []
     for number in range(found.count):
         rows = np.flatnonzero(found.labels == number)
@@ -262,7 +260,9 @@ def _map(
         silhouette=found.silhouette,
         groups=tuple(groups),
         self_similarity=tuple(mean_pairwise_cosine(rows) for rows in array),
-        points=_points(found, uses),
+        points=tuple(
+            UsePoint(x, y, group, use.sentence + 1, str(use)) for (x, y), group, use in every
+        ),
     )
 
 
@@ -273,28 +273,15 @@ def most_central(vectors: Vectors, rows: Sequence[int] | Labels) -> list[int]:
     return [int(rows[index]) for index in order]
 
 
-def _points(found: Clustering, uses: Sequence[WordUse]) -> tuple[UsePoint, ...]:
-    every = zip(found.points.tolist(), found.labels.tolist(), uses, strict=True)
-    return tuple(UsePoint(x, y, group, use.sentence + 1, str(use)) for (x, y), group, use in every)
-
-
 def measure_geometry(
     vectors: LayerVectors, sentences: Sequence[Sequence[str]], seed: int = 0
 ) -> tuple[LayerGeometry, ...]:
-    """Measure the cloud on every layer.
-
-    Raises:
-        DataError: There are fewer than two sentences.
-    """
+    """Measure the cloud on every layer."""
     if len(sentences) < 2:
         raise DataError("at least two sentences are needed to compare words across sentences")
     tokens = [token for sentence in sentences for token in sentence]
     owner = np.repeat(np.arange(len(sentences)), [len(sentence) for sentence in sentences])
-    stored = np.zeros((vectors.layers, len(tokens), vectors.dim), np.float16)
-    start = 0
-    for words, _, array in with_layers(vectors, ((sentence, None) for sentence in sentences)):
-        stored[:, start : start + len(words)] = array
-        start += len(words)
+    stored = store_layers(vectors, sentences)
     rng = np.random.default_rng(seed)
     pairs = rng.integers(len(tokens), size=(PAIRS, 2))
     pairs = pairs[owner[pairs[:, 0]] != owner[pairs[:, 1]]]

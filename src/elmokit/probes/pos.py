@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -20,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.probes.data import ProbedModel, Source, open_model
-from elmokit.probes.linear import Labels, fit_linear
+from elmokit.probes.data import ProbedModel, Source, open_model, store_layers
+from elmokit.probes.linear import Labels, LinearProbe, fit_linear
 from elmokit.probes.report import (
     Cell,
     Cost,
@@ -34,7 +35,6 @@ from elmokit.probes.report import (
     new_figure,
 )
 from elmokit.tasks import read_examples
-from elmokit.tasks.inputs.source import LayerVectors, with_layers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,14 +97,7 @@ class TagReport(Report):
     def _tables(self, reports: Sequence[TagReport]) -> list[Table]:
         sizes = [point.tokens for point in self.layers[0].curve[:-1]]
         rows: list[tuple[Cell, ...]] = [
-            (
-                report.model,
-                layer.layer,
-                layer.accuracy,
-                layer.control,
-                layer.selectivity,
-                *(point.accuracy for point in layer.curve[:-1]),
-            )
+            (report.model, *astuple(layer)[:4], *(point.accuracy for point in layer.curve[:-1]))
             for report in reports
             for layer in report.layers
         ]
@@ -168,7 +161,9 @@ def pos(
         DataError: A file is not CoNLL-U or holds no sentence.
     """
     watch = Stopwatch()
-    _check_curve(curve)
+    for share in curve:
+        if not 0 < share <= 1:
+            raise ConfigError(f"curve: {share} is no share between 0 and 1")
     vectors = open_model(model, device="cpu" if device is None else device)
     if device is None:
         device = vectors.device if isinstance(vectors, ProbedModel) else "cpu"
@@ -176,26 +171,18 @@ def pos(
     testing = _read(test, tags)
     names = sorted({tag for sentence in training for tag in sentence.tags})
     ids = {name: i for i, name in enumerate(names)}
-    words = [_words(training), _words(testing)]
+    words = [[token for one in part for token in one.tokens] for part in (training, testing)]
     gold = [_labels(training, ids), _labels(testing, ids)]
     control = _control_labels(words, gold[0], len(names), seed)
     with tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
         features = [
-            _store(vectors, sentences, Path(folder) / name)
+            store_layers(vectors, [sentence.tokens for sentence in sentences], Path(folder) / name)
             for sentences, name in ((training, "train"), (testing, "test"))
         ]
+        fit = partial(fit_linear, seed=seed, device=device)
         layers = tuple(
-            _probe_layer(
-                layer,
-                (features[0][layer], features[1][layer]),
-                (gold[0], gold[1]),
-                control,
-                len(names),
-                curve,
-                seed,
-                device,
-            )
-            for layer in range(vectors.layers)
+            _probe_layer(layer, parts, gold, control, len(names), curve, seed, fit)
+            for layer, parts in enumerate(zip(*features, strict=True))
         )
         del features  # the files are about to go
     return TagReport(
@@ -214,42 +201,25 @@ def pos(
 
 def _probe_layer(
     layer: int,
-    features: tuple[NDArray[np.float16], NDArray[np.float16]],
-    gold: tuple[Labels, Labels],
-    control: tuple[Labels, Labels],
+    features: Sequence[NDArray[np.float16]],
+    gold: Sequence[Labels],
+    control: Sequence[Labels],
     classes: int,
     curve: Sequence[float],
     seed: int,
-    device: str | torch.device,
+    fit: Callable[..., LinearProbe],
 ) -> TagLayer:
     train, test = np.array(features[0]), features[1]  # one layer of the training text in memory
     order = np.random.default_rng(seed).permutation(len(train))
     points = []
     for share in sorted({share for share in curve if share < 1}):
         part = np.sort(order[: max(1, round(share * len(train)))])
-        probe = fit_linear(train[part], [gold[0][part]], [classes], seed=seed, device=device)
-        points.append(CurvePoint(len(part), _accuracy(probe.predict(test)[0], gold[1])))
-    both = fit_linear(
-        train, [gold[0], control[0]], [classes, classes], seed=seed, device=device
-    ).predict(test)
+        (found,) = fit(train[part], [gold[0][part]], [classes]).predict(test)
+        points.append(CurvePoint(len(part), _accuracy(found, gold[1])))
+    both = fit(train, [gold[0], control[0]], [classes, classes]).predict(test)
     accuracy, chance = _accuracy(both[0], gold[1]), _accuracy(both[1], control[1])
     points.append(CurvePoint(len(train), accuracy))
     return TagLayer(layer, accuracy, chance, accuracy - chance, tuple(points))
-
-
-def _store(
-    vectors: LayerVectors, sentences: Sequence[TaggedSentence], path: Path
-) -> NDArray[np.float16]:
-    """All vectors of the words in a file, (layers, N, D), in half precision."""
-    count = sum(len(sentence.tokens) for sentence in sentences)
-    shape = (vectors.layers, count, vectors.dim)
-    stored = np.memmap(path, np.float16, "w+", shape=shape)
-    start = 0
-    items = ((sentence.tokens, None) for sentence in sentences)
-    for tokens, _, array in with_layers(vectors, items):
-        stored[:, start : start + len(tokens)] = array
-        start += len(tokens)
-    return stored
 
 
 def _read(text: TaggedText, column: str) -> list[TaggedSentence]:
@@ -264,10 +234,8 @@ def _read(text: TaggedText, column: str) -> list[TaggedSentence]:
             raise DataError("no tagged sentence was given")
         for number, sentence in enumerate(sentences):
             if len(sentence.tokens) != len(sentence.tags):
-                raise DataError(
-                    f"sentence {number}: {len(sentence.tokens)} tokens but "
-                    f"{len(sentence.tags)} tags"
-                )
+                found = f"{len(sentence.tokens)} tokens but {len(sentence.tags)} tags"
+                raise DataError(f"sentence {number}: {found}")
     return sentences
 
 
@@ -280,10 +248,6 @@ def _thin(sentences: list[TaggedSentence], most: int | None) -> list[TaggedSente
         raise ConfigError(f"max_tokens={most}: give a positive number")
     indices = np.linspace(0, len(sentences) - 1, max(1, round(len(sentences) * most / total)))
     return [sentences[i] for i in sorted(set(indices.round().astype(int).tolist()))]
-
-
-def _words(sentences: Iterable[TaggedSentence]) -> list[str]:
-    return [token for sentence in sentences for token in sentence.tokens]
 
 
 def _labels(sentences: Iterable[TaggedSentence], ids: dict[str, int]) -> Labels:
@@ -314,9 +278,3 @@ def _by_word(words: Sequence[Sequence[str]], gold: Sequence[Labels]) -> float:
 
 def _accuracy(found: Labels, gold: Labels) -> float:
     return float((found == gold).mean())
-
-
-def _check_curve(curve: Sequence[float]) -> None:
-    for share in curve:
-        if not 0 < share <= 1:
-            raise ConfigError(f"curve: {share} is no share between 0 and 1")

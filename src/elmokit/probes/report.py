@@ -66,16 +66,13 @@ class Stopwatch:
 
     def cost(self) -> Cost:
         """Time since the start, and the peak of memory."""
-        return Cost(time.perf_counter() - self._start, _peak_mib())
-
-
-def _peak_mib() -> float:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return math.nan
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+        seconds = time.perf_counter() - self._start
+        try:
+            import resource
+        except ImportError:  # Windows
+            return Cost(seconds, math.nan)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return Cost(seconds, peak / (2**20 if sys.platform == "darwin" else 2**10))
 
 
 @dataclass(frozen=True)
@@ -143,8 +140,7 @@ class Report:
             (getattr(report, "model", "all"), report.cost.seconds, round(report.cost.peak_mib))
             for report in reports
         )
-        cost = Table("cost", ("model", "seconds", "peak MiB"), costs)
-        return [*self._tables(reports), cost]
+        return [*self._tables(reports), Table("cost", ("model", "seconds", "peak MiB"), costs)]
 
     def table(self, *others: Self) -> str:
         """The tables as text, in columns."""
@@ -182,18 +178,17 @@ class Report:
             metadata = {"Date": None, "Creator": None}
             self.figure(*others).savefig(picture, format="svg", metadata=metadata)
         svg = picture.getvalue()
-        parts = [f"<h1>{escape(title)}</h1>"]
-        parts.append(f'<div class="wide">{svg[svg.index("<svg") :]}</div>')
-        for table in self.tables(*others):
-            parts.append(f"<h2>{escape(table.title)}</h2>")
-            parts.append(f'<div class="wide">{table.html()}</div>')
-        made = f"elmokit {__version__}, {datetime.date.today()}"
+        svg = svg[svg.index("<svg") :]
+        tables = "\n".join(
+            f'<h2>{escape(table.title)}</h2>\n<div class="wide">{table.html()}</div>'
+            for table in self.tables(*others)
+        )
         page = (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
-            + "\n".join(parts)
-            + f"\n<footer>{escape(made)}</footer>\n</body></html>\n"
+            f'<h1>{escape(title)}</h1>\n<div class="wide">{svg}</div>\n{tables}'
+            f"\n<footer>elmokit {__version__}, {datetime.date.today()}</footer>\n</body></html>\n"
         )
         with atomic_file(path) as temporary:
             temporary.write_text(page, encoding="utf-8")
@@ -225,11 +220,7 @@ def check_plot(path: str | os.PathLike[str]) -> str:
 
 
 def need_matplotlib() -> None:
-    """Raise if nothing can be drawn.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Raise if nothing can be drawn."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -269,13 +260,8 @@ def draw_line(
     axis: Axes, number: int, x: Sequence[float], y: Sequence[float], **options: Any
 ) -> None:
     """One of several lines, each with a grey and a marker of its own."""
-    look = {
-        "color": GREYS[number % len(GREYS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": "-",
-        **options,
-    }
-    axis.plot(x, y, **look)
+    grey, marker = GREYS[number % len(GREYS)], MARKERS[number % len(MARKERS)]
+    axis.plot(x, y, **{"color": grey, "marker": marker, "linestyle": "-", **options})
 
 
 def layer_axis(axis: Axes, layers: int, ylabel: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -110,17 +110,7 @@ class RobustnessReport(Report):
 
     def _tables(self, reports: Sequence[RobustnessReport]) -> list[Table]:
         rows = tuple(
-            (
-                kind.kind,
-                kind.example[1],
-                report.model,
-                layer.layer,
-                layer.same,
-                layer.other,
-                layer.found,
-                layer.around,
-                kind.covered,
-            )
+            (kind.kind, kind.example[1], report.model, *astuple(layer), kind.covered)
             for kinds in zip(*(report.kinds for report in reports), strict=True)
             for report, kind in zip(reports, kinds, strict=True)
             for layer in kind.layers
@@ -179,19 +169,16 @@ def robustness(
             raise ConfigError(f"kinds: {kind!r} is none of {', '.join(CHANGES)}")
     vectors = open_model(model, device=device)
     drawn = Sample(sample, ("noise", seed))
-    taken: set[str] = set()
     rng = random.Random(seed)
     for number, tokens in enumerate(read_sentences(corpus, vectors, field)):
         short = tokens[:MOST_TOKENS]
         possible = [i for i, token in enumerate(short) if _can_change(token)]
         if possible:
             drawn.offer(WordUse(number, rng.choice(possible), tuple(short)))
-    uses = []
-    for use in sorted(drawn.items):
-        word = use.tokens[use.position]
-        if word not in taken:  # each word once: else the nearest may be its twin
-            taken.add(word)
-            uses.append(use)
+    by_word: dict[str, WordUse] = {}
+    for use in sorted(drawn.items):  # each word once: else the nearest may be its twin
+        by_word.setdefault(use.tokens[use.position], use)
+    uses = list(by_word.values())
     if len(uses) < 2:
         raise DataError(
             f"the corpus has fewer than two different words of {SHORTEST} small letters or more"
@@ -246,12 +233,8 @@ def _perturb(
     rivals = cosines.copy()
     rivals[:, np.arange(n), np.arange(n)] = -np.inf
     found = (same > rivals.max(axis=2)) & covered
-    beside = np.stack(
-        [
-            _others_stay(now, before, use.position)
-            for now, before, use in zip(around, contexts, uses, strict=True)
-        ]
-    )  # (n, layers)
+    positions = [use.position for use in uses]
+    beside = np.stack(list(map(_others_stay, around, contexts, positions)))  # (n, layers)
     beside = beside[np.isfinite(beside).all(axis=1)]
     return NoiseKind(
         kind=kind,

@@ -169,9 +169,8 @@ def similarity(
         DataError: A file cannot be read, or its kind does not fit.
     """
     watch = Stopwatch()
-    for kind in pooling:
-        if kind not in POOLINGS:
-            raise ConfigError(f"pooling={kind!r}: use {', '.join(POOLINGS)}")
+    if unknown := [kind for kind in pooling if kind not in POOLINGS]:
+        raise ConfigError(f"pooling={unknown[0]!r}: use {', '.join(POOLINGS)}")
     if not pooling:
         raise ConfigError(f"pooling: name at least one of {', '.join(POOLINGS)}")
     testing = _open(pairs, count, seed)
@@ -221,42 +220,22 @@ def _open(pairs: Pairs, count: int, seed: int) -> list[Pair]:
 
 def _cosines(vectors: LayerVectors, pairs: Sequence[Pair], pooling: Sequence[Pooling]) -> Floats:
     """(pairs, layers + 1, poolings): cosines on each layer and on the mean of all."""
-    words = [word for pair in pairs for word in (pair.first, pair.second)]
     result = np.zeros((len(pairs), vectors.layers + 1, len(pooling)))
-    held: Vectors | None = None
-    items = ((word.tokens, word) for word in words)
-    for number, (_, word, array) in enumerate(with_layers(vectors, items)):
+    items = ((word.tokens, word.position) for pair in pairs for word in (pair.first, pair.second))
+    held: list[Vectors] = []
+    for number, (_, position, array) in enumerate(with_layers(vectors, items)):
         layers = np.concatenate([array, array.mean(axis=0, keepdims=True)])  # (layers + 1, T, D)
-        pooled = np.stack([_pool(layers, word, kind) for kind in pooling], axis=1)
-        if held is None:
-            held = pooled  # (layers + 1, poolings, D)
-        else:
-            result[number // 2] = cosine(held, pooled)
-            held = None
+        window = layers[:, max(0, position - WINDOW) : position + WINDOW + 1]
+        spans = {"word": layers[:, [position]], "window": window, "sentence": layers}
+        held.append(np.stack([spans[kind].mean(axis=1) for kind in pooling], axis=1))
+        if len(held) == 2:  # each (layers + 1, poolings, D)
+            result[number // 2] = cosine(*held)
+            held = []
     return result
 
 
-def _pool(layers: Vectors, word: WordInContext, pooling: Pooling) -> Vectors:
-    if pooling == "word":
-        result: Vectors = layers[:, word.position]
-        return result
-    if pooling == "window":
-        layers = layers[:, max(0, word.position - WINDOW) : word.position + WINDOW + 1]
-    mean: Vectors = layers.mean(axis=1)
-    return mean
-
-
 def read_pairs(path: str | os.PathLike[str], *, count: int = 2000, seed: int = 0) -> list[Pair]:
-    """Read pairs from a file of any of the kinds above.
-
-    Args:
-        path: The file.
-        count: How many pairs to make from sense-annotated text.
-        seed: Sets which.
-
-    Raises:
-        DataError: The file is of another kind, damaged or empty; the message names the line.
-    """
+    """Read pairs from a file of any of the kinds above; `count` from sense-annotated text."""
     _, line = next(numbered_lines(path), (0, ""))
     if _OPEN in line:
         pairs = [_from_scws(line, f"{path}, line {number}") for number, line in _lines(path)]
@@ -284,9 +263,6 @@ def sense_pairs(
     """Pairs of uses of one lemma: half of them in one sense, half in two.
 
     No use is taken twice, so that no frequent word dominates the set.
-
-    Raises:
-        DataError: There is no lemma with several senses.
     """
     rng = random.Random(seed)
     by_sense: dict[str, dict[str, list[WordInContext]]] = defaultdict(lambda: defaultdict(list))
@@ -295,8 +271,7 @@ def sense_pairs(
             if use.end == use.start + 1 and len(use.keys) == 1:
                 word = WordInContext(sentence.tokens, use.start)
                 by_sense[use.lemma][use.keys[0]].append(word)
-    same: list[Pair] = []
-    other: list[Pair] = []
+    chosen: list[tuple[Pair, Pair]] = []
     for lemma in sorted(by_sense):
         senses = [by_sense[lemma][key] for key in sorted(by_sense[lemma])]
         for uses in senses:
@@ -306,11 +281,10 @@ def sense_pairs(
         first, second = sorted(senses, key=len, reverse=True)[:2]
         # As many of one sense as of two from every lemma: the word itself says nothing.
         for _ in range(min(len(second), len(first) // 3)):
-            other.append(Pair(first.pop(), second.pop(), False))
-            same.append(Pair(first.pop(), first.pop(), True))
-    if not same:
+            other = Pair(first.pop(), second.pop(), False)
+            chosen.append((Pair(first.pop(), first.pop(), True), other))
+    if not chosen:
         raise DataError("no lemma has two senses with enough uses, so there are no pairs")
-    chosen = list(zip(same, other, strict=True))
     rng.shuffle(chosen)
     return [pair for both in chosen[: max(1, count // 2)] for pair in both]
 
@@ -388,11 +362,11 @@ def _read_wic(path: Path) -> list[Pair]:
         positions = fields[2].split("-")
         if len(positions) != 2 or not all(position.isdecimal() for position in positions):
             raise DataError(f"{where}: {fields[2]!r} should be two positions such as 1-4")
-        words = [
+        first, second = (
             _word(sentence.split(), int(position), where)
             for sentence, position in zip(fields[3:], positions, strict=True)
-        ]
-        pairs.append(Pair(words[0], words[1], _WIC_ANSWERS[answer]))
+        )
+        pairs.append(Pair(first, second, _WIC_ANSWERS[answer]))
     return pairs
 
 

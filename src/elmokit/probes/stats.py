@@ -32,17 +32,12 @@ def ranks(values: ArrayLike) -> Floats:
     """Ranks from 1 up; equal values share the mean of their ranks."""
     array = np.asarray(values, np.float64)
     _, inverse, counts = np.unique(array, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    result: Floats = (last - (counts - 1) / 2)[inverse]
+    result: Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return result
 
 
 def spearman(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's rank correlation; NaN when one list is constant.
-
-    Raises:
-        DataError: The lists differ in length, or have fewer than two values.
-    """
+    """Spearman's rank correlation; NaN when one list is constant."""
     first, second = ranks(a), ranks(b)
     if first.shape != second.shape or first.size < 2:
         raise DataError(f"a rank correlation of {first.size} and {second.size} values")
@@ -52,15 +47,9 @@ def spearman(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def best_threshold(values: ArrayLike, truth: ArrayLike) -> float:
-    """The value from which on saying yes is right most often.
+    """The value from which on saying yes is right most often, between two neighbouring values.
 
-    Args:
-        values: One per case; higher means rather yes.
-        truth: Whether the answer is yes.
-
-    Returns:
-        A number between two neighbouring values; of several that are equally right, the one
-        in the middle of them.
+    Of several that are equally right, the one in the middle of them.
     """
     scores, yes = np.asarray(values, np.float64), np.asarray(truth, bool)
     order = np.argsort(scores, kind="stable")
@@ -78,19 +67,16 @@ def best_threshold(values: ArrayLike, truth: ArrayLike) -> float:
 def jensen_shannon(p: ArrayLike, q: ArrayLike) -> float:
     """Divergence of two distributions, in bits: 0 for equal ones, 1 for ones without overlap.
 
-    Args:
-        p: Counts or shares.
-        q: The same for the other; each is divided by its sum.
+    Each is counts or shares, and is divided by its sum.
     """
     first, second = np.asarray(p, np.float64), np.asarray(q, np.float64)
     first, second = first / first.sum(), second / second.sum()
     middle = (first + second) / 2
-    return max(0.0, (_relative_entropy(first, middle) + _relative_entropy(second, middle)) / 2)
-
-
-def _relative_entropy(p: Floats, q: Floats) -> float:
-    there = p > 0
-    return float((p[there] * np.log2(p[there] / q[there])).sum())
+    entropies = [
+        float((one[one > 0] * np.log2(one[one > 0] / middle[one > 0])).sum())
+        for one in (first, second)
+    ]
+    return max(0.0, sum(entropies) / 2)
 
 
 def mean_pairwise_cosine(vectors: ArrayLike) -> float:
@@ -130,13 +116,7 @@ class Clustering:
 
 
 def cluster(vectors: ArrayLike, *, most: int = 6, seed: int = 0) -> Clustering:
-    """Group vectors by direction; their lengths do not count.
-
-    Args:
-        vectors: (n, D).
-        most: The largest number of groups tried.
-        seed: Sets the random starts.
-    """
+    """Group vectors (n, D) by direction into at most `most` groups; their lengths do not count."""
     rng = np.random.default_rng(seed)
     points = principal_points(unit_rows(vectors))  # (n, d)
     plane = np.zeros((len(points), 2))
@@ -148,12 +128,8 @@ def cluster(vectors: ArrayLike, *, most: int = 6, seed: int = 0) -> Clustering:
         found = silhouette(points, labels)
         if found <= best.silhouette:
             continue
-        chance = np.array(
-            [
-                silhouette(cloud, kmeans(cloud, k, rng))
-                for cloud in rng.normal(size=(REFERENCES, *points.shape)) * spread
-            ]
-        )
+        clouds = rng.normal(size=(REFERENCES, *points.shape)) * spread
+        chance = np.array([silhouette(cloud, kmeans(cloud, k, rng)) for cloud in clouds])
         if found > chance.mean() + DEVIATIONS * chance.std():
             best = Clustering(_by_size(labels), found, plane)
     return best

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -113,15 +114,15 @@ class SenseReport(Report):
         if not self.sets:
             return [Table(title, ("model",), tuple((report.model,) for report in reports))]
         rows.append(("first sense", None, *(found.first_sense for found in self.sets), None))
-        sizes: list[tuple[Cell, ...]] = [
+        sizes = tuple(
             (found.name, found.instances, found.decided, found.fallback, found.left_out)
             for found in self.sets
-        ]
+        )
         names = (found.name for found in self.sets)
         columns = ("test set", "instances", "decided by vectors", "first sense given", "left out")
         return [
             Table(title, ("model", "layer", *names, "decided"), tuple(rows)),
-            Table("wsd: what is in the test sets", columns, tuple(sizes)),
+            Table("wsd: what is in the test sets", columns, sizes),
         ]
 
     def _draw(self, reports: Sequence[SenseReport]) -> Figure:
@@ -174,7 +175,8 @@ def wsd(
         DataError: A file cannot be read, or holds no senses.
     """
     watch = Stopwatch()
-    senses = open_index(index)
+    if index is not None and not isinstance(index, SenseIndex):
+        index = SenseIndex.load(index)
     sets = _read_tests(tests)
     if not sets and save is None:
         raise ConfigError("give a test set, or a path to save the inventory to")
@@ -183,10 +185,12 @@ def wsd(
     vectors = open_model(model, device=device)
     if save_layer is not None:
         choose_layer(save_layer, vectors)
-    text = list(read_training(train))
+    text = _read_training(train)
     wanted = {use.lemma for test in sets.values() for sentence in test for use in sentence.uses}
-    chosen = choose_sentences(text, wanted if save is None else None, _check_most(most_uses))
-    centroids = make_centroids(vectors, chosen, senses)
+    if most_uses is not None and most_uses < 1:
+        raise ConfigError(f"most_uses={most_uses}: give a positive number")
+    chosen = choose_sentences(text, wanted if save is None else None, most_uses)
+    centroids = make_centroids(vectors, chosen, index)
     scores = {name: _Score(vectors.layers) for name in sets}
     for name, test in sets.items():
         _answer_all(vectors, test, centroids, scores[name])
@@ -208,31 +212,15 @@ def wsd(
     )
 
 
-def open_index(index: str | os.PathLike[str] | SenseIndex | None) -> SenseIndex | None:
-    """WordNet's senses from a file, if one is named."""
-    return index if index is None or isinstance(index, SenseIndex) else SenseIndex.load(index)
-
-
-def read_training(text: SenseText | Sequence[str | os.PathLike[str]]) -> Iterable[SenseSentence]:
-    """Sentences of one or several files, or as given.
-
-    Raises:
-        DataError: There is no sense in any of them.
-    """
-    parts = [text] if isinstance(text, str | os.PathLike) else text
-    empty = True
-    for part in parts:
-        for sentence in read_senses(part) if isinstance(part, str | os.PathLike) else [part]:
-            empty = empty and not sentence.uses
-            yield sentence
-    if empty:
-        raise DataError(f"{_name(text)}: no word with a sense in it")
-
-
-def _name(text: object) -> str:
-    if isinstance(text, str | os.PathLike):
-        return os.fspath(text)
-    return "the training text"
+def _read_training(text: SenseText | Sequence[str | os.PathLike[str]]) -> list[SenseSentence]:
+    """Sentences of one or several files, or as given."""
+    found: list[SenseSentence] = []
+    for part in [text] if isinstance(text, str | os.PathLike) else text:
+        found += read_senses(part) if isinstance(part, str | os.PathLike) else [part]
+    if not any(sentence.uses for sentence in found):
+        name = os.fspath(text) if isinstance(text, str | os.PathLike) else "the training text"
+        raise DataError(f"{name}: no word with a sense in it")
+    return found
 
 
 def _read_tests(tests: SenseText | Mapping[str, SenseText]) -> dict[str, list[SenseSentence]]:
@@ -251,12 +239,6 @@ def _read_tests(tests: SenseText | Mapping[str, SenseText]) -> dict[str, list[Se
     return sets
 
 
-def _check_most(most_uses: int | None) -> int | None:
-    if most_uses is not None and most_uses < 1:
-        raise ConfigError(f"most_uses={most_uses}: give a positive number")
-    return most_uses
-
-
 class _Score:
     """Counts of one test set."""
 
@@ -271,11 +253,9 @@ class _Score:
         total = cls(layers)
         for part in parts:
             for name, value in vars(part).items():
-                if isinstance(value, list):
-                    sums = [a + b for a, b in zip(getattr(total, name), value, strict=True)]
-                    setattr(total, name, sums)
-                else:
-                    setattr(total, name, getattr(total, name) + value)
+                before = getattr(total, name)
+                sums = list(map(add, before, value)) if isinstance(value, list) else before + value
+                setattr(total, name, sums)
         return total
 
     def add(self, use: SenseUse, answers: Sequence[str] | None, first: str | None, n: int) -> None:
@@ -286,9 +266,9 @@ class _Score:
         self.decided += n > 1
         if answers is None:
             self.fallback += 1
-            answers = None if first is None else [first] * len(self.right)
-        if answers is None:
-            return
+            if first is None:
+                return
+            answers = [first] * len(self.right)
         self.answered += 1
         for layer, answer in enumerate(answers):
             self.right[layer] += answer in use.keys

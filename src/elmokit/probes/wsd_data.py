@@ -12,7 +12,6 @@ XML (Raganato and others, 2017): ``NAME.data.xml`` with ``wf`` and ``instance`` 
 Expressions of several words (``take_place``) are taken apart, because models read words; their
 vector is the mean of their words' vectors.
 
-
 A sense key such as ``bank%1:17:01::`` names a lemma, its part of speech (1 noun, 2 verb,
 3 adjective, 4 adverb, 5 adjective satellite) and a sense. Here ``bank%1`` names the noun as a
 whole; satellites are adjectives. WordNet's list of senses is its file ``index.sense``.
@@ -29,6 +28,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from elmokit.errors import DataError
+from elmokit.probes.data import numbered_fields
 from elmokit.text.readers import numbered_lines
 
 PARTS_OF_SPEECH = {"NOUN": "1", "VERB": "2", "ADJ": "3", "ADV": "4"}
@@ -36,39 +36,16 @@ _KEY = re.compile(r"(?P<lemma>[^\s%]+)%(?P<pos>[1-5]):\d\d:\d\d:[^\s:]*:\d*")
 _SATELLITE, _ADJECTIVE = "5", "3"
 _XML_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|corpus|!DOCTYPE)")
 _ENDINGS = {
-    "1": (
-        ("s", ""),
-        ("ses", "s"),
-        ("xes", "x"),
-        ("zes", "z"),
-        ("ches", "ch"),
-        ("shes", "sh"),
-        ("men", "man"),
-        ("ies", "y"),
-    ),
-    "2": (
-        ("s", ""),
-        ("ies", "y"),
-        ("es", "e"),
-        ("es", ""),
-        ("ed", "e"),
-        ("ed", ""),
-        ("ied", "y"),
-        ("ing", "e"),
-        ("ing", ""),
-    ),
-    "3": (("er", ""), ("est", ""), ("er", "e"), ("est", "e"), ("ier", "y"), ("iest", "y")),
-    "4": (),
+    "1": "s- ses-s xes-x zes-z ches-ch shes-sh men-man ies-y",
+    "2": "s- ies-y es-e es- ed-e ed- ied-y ing-e ing-",
+    "3": "er- est- er-e est-e ier-y iest-y",
+    "4": "",
 }
-"""For each part of speech the endings that may be taken off, and what replaces them."""
+"""For each part of speech the endings that may be taken off, and after - what replaces them."""
 
 
 def lemma_of(key: str) -> str:
-    """The lemma with its part of speech that a sense key belongs to, as in ``bank%1``.
-
-    Raises:
-        DataError: It is no sense key.
-    """
+    """The lemma with its part of speech that a sense key belongs to, as in ``bank%1``."""
     match = _KEY.fullmatch(key)
     if match is None:
         raise DataError(f"{key!r} is no WordNet sense key such as 'bank%1:17:01::'")
@@ -77,11 +54,7 @@ def lemma_of(key: str) -> str:
 
 
 class SenseIndex:
-    """The senses of every lemma, in WordNet's order.
-
-    Args:
-        senses: The sense keys of each lemma (``bank%1``), the first sense first.
-    """
+    """The sense keys of every lemma (``bank%1``) in WordNet's order, the first sense first."""
 
     def __init__(self, senses: Mapping[str, Iterable[str]]) -> None:
         self.senses: dict[str, tuple[str, ...]] = {k: tuple(v) for k, v in senses.items()}
@@ -97,16 +70,9 @@ class SenseIndex:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SenseIndex:
-        """Read WordNet's file ``index.sense``.
-
-        Raises:
-            DataError: It is another file; the message names the line.
-        """
+        """Read WordNet's file ``index.sense``."""
         ranked: dict[str, list[tuple[int, str]]] = {}
-        for number, line in numbered_lines(path):
-            fields = line.split()
-            if not fields:
-                continue
+        for number, fields in numbered_fields(path):
             try:
                 key, _, rank, _ = fields
                 ranked.setdefault(lemma_of(key), []).append((int(rank), key))
@@ -124,7 +90,7 @@ def base_forms(form: str) -> list[str]:
     """Lemmas such as ``bank%1`` that the form may belong to: itself first, then without endings."""
     found = [f"{form}%{pos}" for pos in _ENDINGS]
     for pos, endings in _ENDINGS.items():
-        for ending, instead in endings:
+        for ending, _, instead in (rule.partition("-") for rule in endings.split()):
             if form.endswith(ending) and len(form) > len(ending):
                 stem = form.removesuffix(ending)
                 found.append(f"{stem}{instead}%{pos}")
@@ -153,11 +119,7 @@ class SenseSentence(NamedTuple):
 
 
 def read_senses(path: str | os.PathLike[str]) -> Iterator[SenseSentence]:
-    """Read sense-annotated sentences, of either kind, one at a time.
-
-    Raises:
-        DataError: The file is not of the kind; the message names the line or the instance.
-    """
+    """Read sense-annotated sentences, of either kind, one at a time."""
     if not Path(path).is_file():
         raise DataError(f"no such file: {path}")
     with open(path, "rb") as file:
@@ -177,7 +139,12 @@ def _read_jsonl(path: str | os.PathLike[str]) -> Iterator[SenseSentence]:
             raise DataError(
                 f'{where}: each line must be a JSON object with "tokens" and "keys" ({error})'
             ) from None
-        _check_row(tokens, keys, where)
+        if not _strings(tokens) or not isinstance(keys, list) or not all(map(_strings, keys)):
+            raise DataError(
+                f'{where}: "tokens" must be strings, and "keys" a list of strings for each'
+            )
+        if len(tokens) != len(keys):
+            raise DataError(f"{where}: {len(tokens)} tokens but {len(keys)} lists of keys")
         keys = [[key for item in senses for key in _expand(item)] for senses in keys]
         try:
             lemmas = [lemma_of(senses[0]) if senses else None for senses in keys]
@@ -188,14 +155,8 @@ def _read_jsonl(path: str | os.PathLike[str]) -> Iterator[SenseSentence]:
         yield _sentence(tokens, zip(lemmas, keys, strict=True))
 
 
-def _check_row(tokens: Any, keys: Any, where: str) -> None:
-    def strings(value: Any) -> bool:
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-    if not strings(tokens) or not isinstance(keys, list) or not all(map(strings, keys)):
-        raise DataError(f'{where}: "tokens" must be strings, and "keys" a list of strings for each')
-    if len(tokens) != len(keys):
-        raise DataError(f"{where}: {len(tokens)} tokens but {len(keys)} lists of keys")
+def _strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _expand(item: str) -> list[str]:
@@ -251,10 +212,7 @@ def _read_keys(path: Path) -> dict[str, tuple[str, ...]]:
     if not keys.is_file():
         raise DataError(f"{path}: its senses should be in {keys}, which is not there")
     gold: dict[str, tuple[str, ...]] = {}
-    for number, line in numbered_lines(keys):
-        fields = line.split()
-        if not fields:
-            continue
+    for number, fields in numbered_fields(keys):
         try:
             for key in fields[1:]:
                 lemma_of(key)
