@@ -17,7 +17,7 @@ from elmokit.cli import main
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks import SequencePair, read_examples
 from elmokit.tasks.seq2seq.files import Joiner, learn_joins
-from elmokit.tasks.seq2seq.network import END, UNKNOWN, BeamSearch, Step
+from elmokit.tasks.seq2seq.network import END, UNKNOWN, Step, beam_search
 from elmokit.text.tokens import get_tokenizer
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -83,8 +83,15 @@ def choose(before: torch.Tensor, beginnings: torch.Tensor) -> torch.Tensor:
 
 
 def search(chain: Chain, beam: int, longest: int, power: float = 0.0, no_repeat: int = 0):
-    found = BeamSearch(chain.step, choose, beam, longest, power, no_repeat)(
-        torch.full((3, beam), END), 3, torch.device("cpu")
+    found = beam_search(
+        chain.step,
+        choose,
+        torch.full((3, beam), END),
+        (3, beam),
+        torch.device("cpu"),
+        longest=longest,
+        length_power=power,
+        no_repeat=no_repeat,
     )
     texts = [tuple(row[:n]) for row, n in zip(found.numbers.tolist(), found.lengths, strict=True)]
     return texts, found.scores.tolist()

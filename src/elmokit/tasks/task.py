@@ -9,12 +9,13 @@ Adding a task is adding a folder:
    follow; other formats are functions.
 3. The settings: a frozen dataclass with the head's own switches, and a subclass of `TaskConfig`
    that has it as its field ``head`` (it may change defaults of the other fields, too).
-4. The network: a `Head`. Its ``__init__`` gets the settings, what was learned from the data, and
-   the `Widths` of the token vectors; ``loss(batch)`` gives the mean loss, ``predict(batch)`` the
-   examples with answers filled in. ``batch.sides`` holds one `Side` for each text of an example:
-   padded vectors, mask, lengths. `elmokit.tasks.model` has the biLSTM (which also takes care of
-   ELMo at the output), poolings, a CRF and the loss of choosing a class. A task that chooses one
-   class takes `ClassTask` and, from there, `ClassHead`, and only says how classes are scored.
+4. The network: a `Head`, the task's ``head_type``. Its ``__init__`` gets the settings, what was
+   learned from the data, and the `Widths` of the token vectors; ``loss(batch)`` gives the mean
+   loss, ``predict(batch)`` the examples with answers filled in. ``batch.sides`` holds one `Side`
+   for each text of an example: padded vectors, mask, lengths. `elmokit.tasks.model` has the biLSTM
+   (which also takes care of ELMo at the output), poolings, a CRF and the loss of choosing a class.
+   A task that chooses one class takes `ClassTask` and, from there, `ClassHead`, and only says how
+   classes are scored.
 5. The score: a `TaskScore`.
 
 Everything else follows: inputs and their mixes, the layer store, the loop with resuming, the
@@ -48,7 +49,7 @@ from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.files import Records, TextField
 from elmokit.tasks.inputs.mixed import WrittenText
 from elmokit.tasks.inputs.token_inputs import Side, Widths
-from elmokit.tasks.records import Format, Names, Span, Tokens, wrong_item
+from elmokit.tasks.records import Format, Names, Span, Tokens, errors_at, wrong_item
 from elmokit.text.tokens import get_tokenizer
 
 E = TypeVar("E")
@@ -71,7 +72,7 @@ class Batch(Generic[E]):
 
 
 class Head(nn.Module, ABC, Generic[E]):
-    """A task's network above the token vectors."""
+    """A task's network above the token vectors, made of settings, what was learned, and widths."""
 
     @abstractmethod
     def loss(self, batch: Batch[E]) -> Tensor:
@@ -104,6 +105,8 @@ class Task(ABC, Generic[E]):
     name: str
     config_type: type[TaskConfig]
     """The class of its settings: `TaskConfig` with a field ``head``."""
+    head_type: type[Head[Any]]
+    """The class of its network."""
     records: Records
     """Its example class and the fields of its examples."""
     formats: tuple[Format, ...]
@@ -116,6 +119,8 @@ class Task(ABC, Generic[E]):
     """The same in words."""
     form: tuple[FormField, ...] = (FormField("texts", "lines", "Texts, one per line"),)
     """What people fill in for an item."""
+    text_fields: tuple[str, ...] = ("tokens",)
+    """The example's attributes with the tokens that the model reads."""
     writes = False
     """Whether it writes text, word by word."""
 
@@ -124,9 +129,9 @@ class Task(ABC, Generic[E]):
         """The class of its examples."""
         return self.records.example
 
-    @abstractmethod
     def texts(self, example: E) -> tuple[Tokens, ...]:
         """The texts that the model reads, equally many for every example."""
+        return tuple(getattr(example, name) for name in self.text_fields)
 
     def written(self, example: E) -> Tokens | None:
         """The text to write, for a task that writes text."""
@@ -149,13 +154,16 @@ class Task(ABC, Generic[E]):
         check_not_empty(gold)
         for name in sorted(self.records.answers):
             all_of(gold, name)
+        for number, example in enumerate(gold, 1):
+            with errors_at(getattr(example, "where", None) or f"example {number}"):
+                self.check_input(example, learned)
 
     def check_input(self, example: E, learned: dict[str, Any]) -> None:
         """Refuse an example for which a model that learned this has no answer."""
 
-    @abstractmethod
     def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> Head[E]:
         """The network, with random weights."""
+        return self.head_type(config, learned, widths)
 
     @abstractmethod
     def score(

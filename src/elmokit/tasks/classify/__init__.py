@@ -1,4 +1,1 @@
-"""`classify`: the class of a text.
-
-task: the example and its files, head, settings and the task itself.
-"""
+"""`classify`, the class of a text: all of it is in task."""

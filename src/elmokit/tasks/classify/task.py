@@ -82,30 +82,21 @@ class ClassifyConfig(TaskConfig):
 
 
 class ClassifyHead(ClassHead[TextExample]):
-    """Pools a text's tokens and chooses a class.
+    """Pools a text's tokens and chooses a class."""
 
-    Args:
-        config: The settings.
-        labels: The classes, and how often each occurs in the training data.
-        widths: Of the token vectors.
-    """
-
-    def __init__(self, config: ClassifyConfig, labels: dict[str, int], widths: Widths) -> None:
+    def __init__(self, config: ClassifyConfig, learned: dict[str, Any], widths: Widths) -> None:
         head = config.head
-        super().__init__(labels, head.loss)
+        super().__init__(learned["labels"], head.loss)
         encoder = config.encoder if head.kind == "attention" else replace(config.encoder, layers=0)
         self.encoder = TextEncoder(encoder, widths)
         width = self.encoder.width
         self.pooling = AttentionPooling(width) if head.kind == "attention" else None
-        self.choose = dense_layers(width, head.hidden, len(labels), head.dropout)
+        self.choose = dense_layers(width, head.hidden, len(self.labels), head.dropout)
 
     def _scores(self, batch: Batch[TextExample]) -> Tensor:
         (side,) = batch.sides
         encoded = self.encoder(side)  # (B, T, D)
-        if self.pooling is not None:
-            pooled = self.pooling(encoded, side.mask)  # (B, D)
-        else:
-            pooled = mean_pooling(encoded, side.mask)
+        pooled = (self.pooling or mean_pooling)(encoded, side.mask)  # (B, D)
         scores: Tensor = self.choose(pooled)  # (B, K)
         return scores
 
@@ -115,6 +106,7 @@ class ClassifyTask(ClassTask[TextExample]):
 
     name = "classify"
     config_type = ClassifyConfig
+    head_type = ClassifyHead
     records = RECORDS
     formats = (
         *RECORDS.tables(),
@@ -122,17 +114,6 @@ class ClassifyTask(ClassTask[TextExample]):
         Format("folders", (), _read_folders, matches=os.path.isdir),
         RECORDS.plain_text(),
     )
-
-    def texts(self, example: TextExample) -> tuple[Tokens, ...]:
-        """The text."""
-        return (example.tokens,)
-
-    def make_head(
-        self, config: TaskConfig, learned: dict[str, Any], widths: Widths
-    ) -> ClassifyHead:
-        """Pooling and a choice."""
-        assert isinstance(config, ClassifyConfig)
-        return ClassifyHead(config, learned["labels"], widths)
 
 
 TASK = ClassifyTask()

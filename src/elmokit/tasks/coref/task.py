@@ -16,7 +16,7 @@ from elmokit.tasks.config import ClassLossConfig, TaskConfig
 from elmokit.tasks.coref.files import FORMATS, RECORDS, CorefExample, Gender, Mention
 from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.model import ClassHead, TextEncoder, dense_layers, mean_pooling, span_mask
-from elmokit.tasks.records import Span, Tokens, covering_tokens, errors_at, offsets_of
+from elmokit.tasks.records import Span, covering_tokens, offsets_of
 from elmokit.tasks.task import (
     Batch,
     FormField,
@@ -67,13 +67,9 @@ class CorefHead(ClassHead[CorefExample]):
 
     Both names are scored by the same layers, so that A and B mean nothing but the first and the
     second. A third score, from the pronoun alone, is that of neither.
-
-    Args:
-        config: The settings.
-        widths: Of the token vectors.
     """
 
-    def __init__(self, config: CorefConfig, widths: Widths) -> None:
+    def __init__(self, config: CorefConfig, learned: dict[str, Any], widths: Widths) -> None:
         super().__init__(dict.fromkeys(LABELS, 1), ClassLossConfig())
         head = config.head
         self.mark = nn.Embedding(3, head.mark)
@@ -87,16 +83,13 @@ class CorefHead(ClassHead[CorefExample]):
         (side,) = batch.sides
         texts = [example.tokens for example in batch.examples]
         pronouns = [token_span(example, example.pronoun) for example in batch.examples]
-        candidates = [
-            [token_span(example, example.a) for example in batch.examples],
-            [token_span(example, example.b) for example in batch.examples],
-        ]
+        names = zip(*((example.a, example.b) for example in batch.examples), strict=True)
+        candidates = [list(map(token_span, batch.examples, some)) for some in names]
         pronoun_mask = span_mask(pronouns, texts, side.mask)  # (B, T)
         masks = [span_mask(spans, texts, side.mask) for spans in candidates]
         kinds = torch.full(side.mask.shape, _OTHER, device=side.mask.device)
-        kinds = kinds.masked_fill(masks[0] | masks[1], _CANDIDATE).masked_fill(
-            pronoun_mask, _PRONOUN
-        )
+        kinds = kinds.masked_fill(masks[0] | masks[1], _CANDIDATE)
+        kinds = kinds.masked_fill(pronoun_mask, _PRONOUN)
         encoded = self.encoder(side, self.mark(kinds))  # (B, T, D)
         pronoun = mean_pooling(encoded, pronoun_mask)  # (B, D)
         scores = []
@@ -116,11 +109,7 @@ def _distances(names: Sequence[Span], pronouns: Sequence[Span], device: torch.de
 
 
 def token_span(example: CorefExample, mention: Mention) -> Span:
-    """Token span of a mention.
-
-    Raises:
-        DataError: The mention is not where it says.
-    """
+    """Token span of a mention, which must be where it says."""
     end = mention.start + len(mention.text)
     span = covering_tokens(example.spans, mention.start, end)
     if mention.start < 0 or span is None or example.text[mention.start : end] != mention.text:
@@ -176,13 +165,7 @@ class PronounScore(TaskScore):
 def score_pronouns(
     gold: Sequence[str], predicted: Sequence[str], genders: Sequence[Gender | None]
 ) -> PronounScore:
-    """Compare answers ``"A"``, ``"B"`` and ``"neither"``.
-
-    Args:
-        gold: The truth.
-        predicted: The answers.
-        genders: The pronouns' genders; None counts in the total alone.
-    """
+    """Compare answers ``"A"``, ``"B"`` and ``"neither"``; no gender counts in the total alone."""
     same_length(gold, predicted)
     same_length(gold, genders)
     counts = {"all": MatchCounts(), "feminine": MatchCounts(), "masculine": MatchCounts()}
@@ -201,6 +184,7 @@ class CorefTask(Task[CorefExample]):
 
     name = "coref"
     config_type = CorefConfig
+    head_type = CorefHead
     records = RECORDS
     formats = FORMATS
     takes = (
@@ -216,10 +200,6 @@ class CorefTask(Task[CorefExample]):
         FormField("nameB", "mention", "Name B"),
     )
 
-    def texts(self, example: CorefExample) -> tuple[Tokens, ...]:
-        """The text."""
-        return (example.tokens,)
-
     def learn(self, examples: Sequence[CorefExample], config: TaskConfig) -> dict[str, Any]:
         """Nothing: the answers are always the same three."""
         for number, example in enumerate(examples, 1):
@@ -227,15 +207,8 @@ class CorefTask(Task[CorefExample]):
         self.validate(examples, {})
         return {}
 
-    def validate(self, gold: Sequence[CorefExample], learned: dict[str, Any]) -> None:
-        """Every mention must be in its text."""
-        super().validate(gold, learned)
-        for number, example in enumerate(gold, 1):
-            with errors_at(f"example {number}"):
-                self.check_input(example, learned)
-
     def check_input(self, example: CorefExample, learned: dict[str, Any]) -> None:
-        """The same, for one."""
+        """Every mention must be in the text."""
         for mention in (example.pronoun, example.a, example.b):
             token_span(example, mention)
 
@@ -245,11 +218,6 @@ class CorefTask(Task[CorefExample]):
         """F1 for each gender, as the scorer of GAP counts."""
         genders = [example.gender for example in gold]
         return score_pronouns(all_of(gold, "label"), all_of(predicted, "label"), genders)
-
-    def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> CorefHead:
-        """Marks, spans and a choice."""
-        assert isinstance(config, CorefConfig)
-        return CorefHead(config, widths)
 
     def from_item(self, item: Any, tokenize: Tokenize) -> CorefExample | None:
         """From (text, pronoun, a, b) with mentions as (text, start), or a dictionary with them."""

@@ -1,4 +1,1 @@
-"""`dialogue`: the intent and the slots of a request.
-
-task: the example and its files, head, settings, score and the task itself.
-"""
+"""`dialogue`, the intent and the slots of a request: all of it is in task."""

@@ -147,13 +147,7 @@ class DialogueConfig(TaskConfig):
 
 
 class DialogueHead(Head[FrameExample]):
-    """One biLSTM; pooled for the intent, token by token and with a CRF for the slots.
-
-    Args:
-        config: The settings.
-        learned: Intents, slot tags and their schemes.
-        widths: Of the token vectors.
-    """
+    """One biLSTM; pooled for the intent, token by token and with a CRF for the slots."""
 
     def __init__(self, config: DialogueConfig, learned: dict[str, Any], widths: Widths) -> None:
         super().__init__()
@@ -257,16 +251,13 @@ class DialogueTask(Task[FrameExample]):
 
     name = "dialogue"
     config_type = DialogueConfig
+    head_type = DialogueHead
     records = RECORDS
     formats = (
         Format("snips", (), _read_snips, write=_write_snips, matches=os.path.isdir),
         RECORDS.jsonl(),
         RECORDS.plain_text(),
     )
-
-    def texts(self, example: FrameExample) -> tuple[Tokens, ...]:
-        """The request."""
-        return (example.tokens,)
 
     def learn(self, examples: Sequence[FrameExample], config: TaskConfig) -> dict[str, Any]:
         """The intents, the slot tags and their scheme."""
@@ -286,22 +277,12 @@ class DialogueTask(Task[FrameExample]):
         check_lengths([e.tokens for e in gold], [e.slots for e in gold], "slots")
         check_classes(((example.intent, example.where) for example in gold), learned["intents"])
 
-    def make_head(
-        self, config: TaskConfig, learned: dict[str, Any], widths: Widths
-    ) -> DialogueHead:
-        """One encoder, two choices."""
-        assert isinstance(config, DialogueConfig)
-        return DialogueHead(config, learned, widths)
-
     def score(
         self, gold: Sequence[FrameExample], predicted: Sequence[FrameExample], **_: Any
     ) -> TaskScore:
         """Whole frames, intents and slots."""
         return score_frames(
-            all_of(gold, "intent"),
-            all_of(gold, "slots"),
-            all_of(predicted, "intent"),
-            all_of(predicted, "slots"),
+            *(all_of(some, name) for some in (gold, predicted) for name in ("intent", "slots"))
         )
 
     def answer(self, example: FrameExample) -> dict[str, Any]:

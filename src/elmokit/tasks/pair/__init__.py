@@ -1,4 +1,1 @@
-"""`pair`: how two texts relate.
-
-task: the example and its files, head, settings and the task itself.
-"""
+"""`pair`, how two texts relate: all of it is in task."""

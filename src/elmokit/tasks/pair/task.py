@@ -96,24 +96,18 @@ class PairConfig(TaskConfig):
 
 
 class PairHead(ClassHead[PairExample]):
-    """ESIM's way: encode, align each text with the other, compare, encode again, pool, choose.
+    """ESIM's way: encode, align each text with the other, compare, encode again, pool, choose."""
 
-    Args:
-        config: The settings.
-        labels: The classes, and how often each occurs in the training data.
-        widths: Of the token vectors.
-    """
-
-    def __init__(self, config: PairConfig, labels: dict[str, int], widths: Widths) -> None:
+    def __init__(self, config: PairConfig, learned: dict[str, Any], widths: Widths) -> None:
         head = config.head
-        super().__init__(labels, head.loss)
+        super().__init__(learned["labels"], head.loss)
         self.encoder = TextEncoder(config.encoder, widths)
         self.compare = nn.Sequential(
             nn.Linear(4 * self.encoder.width, head.compared), nn.ReLU(), nn.Dropout(head.dropout)
         )
         self.composer = TextEncoder(config.encoder, Widths(head.compared, 0))
         width = 4 * self.composer.width  # mean and maximum of two texts
-        self.choose = dense_layers(width, head.hidden, len(labels), head.dropout)
+        self.choose = dense_layers(width, head.hidden, len(self.labels), head.dropout)
 
     def _scores(self, batch: Batch[PairExample]) -> Tensor:
         first, second = batch.sides
@@ -134,13 +128,7 @@ class PairHead(ClassHead[PairExample]):
 
 
 def _aligned(alike: Tensor, other: Tensor, mask: Tensor) -> Tensor:
-    """What each token finds in the other text.
-
-    Args:
-        alike: How alike tokens are, (B, T, U).
-        other: The other text's tokens, (B, U, D).
-        mask: Of the other text, (B, U).
-    """
+    """What each token finds in the other text (B, U, D), by how alike they are, (B, T, U)."""
     # Finite, so that a text without tokens gives numbers too.
     shares = alike.masked_fill(~mask[:, None, :], torch.finfo(alike.dtype).min).softmax(dim=2)
     return torch.einsum("btu,bud->btd", shares.to(other.dtype), other)
@@ -151,21 +139,14 @@ class PairTask(ClassTask[PairExample]):
 
     name = "pair"
     config_type = PairConfig
+    head_type = PairHead
     records = RECORDS
     formats = (RECORDS.jsonl(), *RECORDS.tables())
+    text_fields = ("first", "second")
     takes = "two texts (first, second), each as text or tokens, a dictionary with both"
     item_type = tuple[str | list[str], str | list[str]]
     item = "[first, second], each a text or tokens"
     form = (FormField("first", "text", "First text"), FormField("second", "text", "Second text"))
-
-    def texts(self, example: PairExample) -> tuple[Tokens, ...]:
-        """Both texts."""
-        return (example.first, example.second)
-
-    def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> PairHead:
-        """Alignment and a choice."""
-        assert isinstance(config, PairConfig)
-        return PairHead(config, learned["labels"], widths)
 
     def from_item(self, item: Any, tokenize: Tokenize) -> PairExample | None:
         """From two texts, each as text or as tokens, or a dictionary with them."""

@@ -1,4 +1,1 @@
-"""`qa`: the piece of a text that answers a question.
-
-files: the example and its files. network: head and settings. task: score and the task itself.
-"""
+"""`qa`: files has the example and its files, network head and settings, task score and task."""

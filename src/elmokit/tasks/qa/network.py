@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from elmokit.engines import to_device
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.model import TextEncoder, max_pooling
-from elmokit.tasks.qa.files import Answer, QuestionExample
+from elmokit.tasks.qa.files import QuestionExample
 from elmokit.tasks.records import Span, Tokens
 from elmokit.tasks.task import Batch, Head
 
@@ -61,22 +61,14 @@ class QaConfig(TaskConfig):
 class Pointed(NamedTuple):
     """What was found in the pieces of a batch's texts."""
 
-    start: Tensor
-    """Scores of first tokens, (W, T), the lowest number beyond a piece's end."""
-    end: Tensor
-    """Scores of last tokens, (W, T)."""
-    pooled: Tensor
-    """All tokens of a piece together, (W, D)."""
-    mask: Tensor
-    """(W, T)."""
+    start: Tensor  # scores of first tokens, (W, T), the lowest number beyond a piece's end
+    end: Tensor  # scores of last tokens, (W, T)
+    pooled: Tensor  # all tokens of a piece together, (W, D)
+    mask: Tensor  # (W, T)
 
 
 class Flow(nn.Module):
-    """Attention from a text to a question and back.
-
-    Args:
-        width: Of the tokens' vectors.
-    """
+    """Attention from a text to a question and back."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -88,14 +80,7 @@ class Flow(nn.Module):
     def forward(
         self, context: Tensor, question: Tensor, context_mask: Tensor, question_mask: Tensor
     ) -> Tensor:
-        """What each token of the text is given, (W, T, 4 D).
-
-        Args:
-            context: (W, T, D).
-            question: (W, Q, D).
-            context_mask: (W, T).
-            question_mask: (W, Q).
-        """
+        """What tokens of a text (W, T, D) are given from a question (W, Q, D): (W, T, 4 D)."""
         # w · [c; q; c * q] term by term: the products of all pairs never exist together.
         alike = torch.einsum("wtd,wqd->wtq", context * self.both, question)
         alike = alike + self.context(context) + self.question(question).transpose(1, 2)
@@ -108,15 +93,9 @@ class Flow(nn.Module):
 
 
 class QaHead(Head[QuestionExample]):
-    """Encoder, attention flow, modelling layer, pointers to the first and the last token.
+    """Encoder, attention flow, modelling layer, pointers to the first and the last token."""
 
-    Args:
-        config: The settings.
-        no_answer: Whether "no answer" is one of the answers.
-        widths: Of the token vectors.
-    """
-
-    def __init__(self, config: QaConfig, no_answer: bool, widths: Widths) -> None:
+    def __init__(self, config: QaConfig, learned: dict[str, Any], widths: Widths) -> None:
         super().__init__()
         self._head = config.head
         self.encoder = TextEncoder(config.encoder, widths, _MARKS if config.head.match else 0)
@@ -130,21 +109,23 @@ class QaHead(Head[QuestionExample]):
         self.model_end = TextEncoder(replace(above, layers=1), Widths(2 * cells + 1, 0))
         self.start = nn.Linear(2 * cells, 1)
         self.end = nn.Linear(2 * cells, 1)
-        self.none = nn.Linear(cells, 2) if no_answer else None
+        self.none = nn.Linear(cells, 2) if learned["no_answer"] else None
 
     def loss(self, batch: Batch[QuestionExample]) -> Tensor:
         """Minus the log-probability of the true first and last tokens, per question."""
-        spans = [self._trainable(example) for example in batch.examples]
+        size = self._head.window
+        # Answers that a piece of the text can hold.
+        spans = [[s for s in e.answer_spans() if s.end - s.start <= size] for e in batch.examples]
         silent = [self.none is not None and example.impossible for example in batch.examples]
         used = [row for row in range(len(spans)) if spans[row] or silent[row]]
         if not used:  # answers that are no piece of their texts; still a loss to go back from
             return torch.stack([p.sum() for p in self.parameters()]).sum() * 0
         lengths = [len(example.context_tokens) for example in batch.examples]
-        windows = list(
-            itertools.chain.from_iterable(
-                training_windows(row, lengths[row], self._head.window, spans[row]) for row in used
-            )
-        )
+        windows = [
+            window
+            for row in used
+            for window in training_windows(row, lengths[row], self._head.window, spans[row])
+        ]
         found = self._point(batch, self._question(batch), windows)
         device = found.start.device
         numbers = {row: number for number, row in enumerate(used)}
@@ -181,23 +162,19 @@ class QaHead(Head[QuestionExample]):
         rows = to_device(torch.tensor([window.row for window in windows]), pooled[0].device)
         none = self._none_scores(torch.cat(pooled), rows, len(best))
         silence = [-torch.inf] * len(best) if none is None else none.sum(dim=1).tolist()
-        answered = []
-        for example, (score, span), no in zip(batch.examples, best, silence, strict=True):
-            answers: tuple[Answer, ...] = (example.text_of(span),) if score > no else ()
-            answered.append(replace(example, answers=answers))
-        return answered
-
-    def _trainable(self, example: QuestionExample) -> list[Span]:
-        """Answers that a piece of the text can hold."""
-        size = self._head.window
-        return [span for span in example.answer_spans() if span.end - span.start <= size]
+        return [
+            replace(example, answers=(example.text_of(span),) if score > no else ())
+            for example, (score, span), no in zip(batch.examples, best, silence, strict=True)
+        ]
 
     def _question(self, batch: Batch[QuestionExample]) -> Tensor:
-        marks = None
-        if self._head.match:
-            pairs = [(e.question_tokens, e.context_tokens) for e in batch.examples]
-            marks = _common(pairs, batch.sides[1].mask)
-        encoded: Tensor = self.encoder(batch.sides[1], marks)  # (B, Q, D)
+        pairs = [(e.question_tokens, e.context_tokens) for e in batch.examples]
+        return self._encoded(batch.sides[1], pairs)  # (B, Q, D)
+
+    def _encoded(self, side: Side, pairs: Sequence[tuple[Tokens, Tokens]]) -> Tensor:
+        """Texts, marked where they have words in common with others, if that is wanted."""
+        marks = _common(pairs, side.mask) if self._head.match else None
+        encoded: Tensor = self.encoder(side, marks)
         return encoded
 
     def _point(
@@ -206,30 +183,22 @@ class QaHead(Head[QuestionExample]):
         """Read pieces of the texts."""
         context, query = batch.sides
         side = cut(context, windows)
-        marks = None
-        if self._head.match:
-            pairs = []
-            for window in windows:
-                example = batch.examples[window.row]
-                tokens = example.context_tokens[window.start : window.end]
-                pairs.append((tokens, example.question_tokens))
-            marks = _common(pairs, side.mask)
+        pairs = []
+        for row, start, end in windows:
+            example = batch.examples[row]
+            pairs.append((example.context_tokens[start:end], example.question_tokens))
         rows = to_device(torch.tensor([window.row for window in windows]), question.device)
-        encoded = self.encoder(side, marks)  # (W, T, D)
+        encoded = self._encoded(side, pairs)  # (W, T, D)
         flow = self.flow(encoded, question[rows], side.mask, query.mask[rows])
         merged = self.merge(flow)  # (W, T, 2 C)
-        modelled = self._again(self.model, side, merged)  # (W, T, 2 C)
+        modelled = self.model(replace(side, vectors=merged, output=None))  # (W, T, 2 C)
         both = torch.cat([merged, modelled], dim=2)
-        start = _masked(self.start(both), side.mask)  # (W, T)
-        chosen = start.softmax(dim=1).to(both.dtype)[:, :, None]
-        modelled_end = self._again(self.model_end, side, torch.cat([both, chosen], dim=2))
-        end = _masked(self.end(torch.cat([merged, modelled_end], dim=2)), side.mask)
-        return Pointed(start, end, max_pooling(modelled, side.mask), side.mask)
-
-    @staticmethod
-    def _again(encoder: TextEncoder, side: Side, vectors: Tensor) -> Tensor:
-        encoded: Tensor = encoder(Side(vectors, None, side.lengths, side.mask))
-        return encoded
+        firsts = _masked(self.start(both), side.mask)  # (W, T)
+        chosen = firsts.softmax(dim=1).to(both.dtype)[:, :, None]
+        again = replace(side, vectors=torch.cat([both, chosen], dim=2), output=None)
+        modelled_end = self.model_end(again)
+        lasts = _masked(self.end(torch.cat([merged, modelled_end], dim=2)), side.mask)
+        return Pointed(firsts, lasts, max_pooling(modelled, side.mask), side.mask)
 
     def _none_scores(self, pooled: Tensor, rows: Tensor, count: int) -> Tensor | None:
         """Scores of "no answer" as start and as end, (B, 2), from all pieces of a text."""
@@ -293,8 +262,7 @@ def _true_positions(
 class ContextWindow(NamedTuple):
     """A piece of a text of a batch."""
 
-    row: int
-    """Which text."""
+    row: int  # which text
     start: int
     end: int
 
@@ -312,11 +280,7 @@ def training_windows(
 ) -> list[ContextWindow]:
     """Two pieces of a text by chance, the first with an answer in it if there is one.
 
-    Args:
-        row: Number of the text.
-        length: Its tokens.
-        size: Tokens of a piece; a text that is not longer is one piece.
-        answers: Token spans, none longer than a piece.
+    A text that is not longer than `size` tokens is one piece; no answer is longer.
     """
     if length <= size:
         return [ContextWindow(row, 0, length)]
@@ -355,21 +319,14 @@ def cut(side: Side, windows: Sequence[ContextWindow]) -> Side:
 def best_spans(
     start: Tensor, end: Tensor, mask: Tensor, longest: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The spans with the highest sum of start and end score, in memory of the texts' size.
-
-    Args:
-        start: Scores of first tokens, (B, T).
-        end: Scores of last tokens, (B, T).
-        mask: True where a token is, (B, T).
-        longest: The most tokens of a span.
+    """The spans with the highest sum of start and end score (B, T), in memory of the texts' size.
 
     Returns:
         Its score (minus infinity if a text has no token), first token, and one after the last
         token, (B,) each. Of equal spans the shortest counts, then the first.
     """
     size = start.shape[1]
-    start = start.masked_fill(~mask, -torch.inf)
-    end = end.masked_fill(~mask, -torch.inf)
+    start, end = (scores.masked_fill(~mask, -torch.inf) for scores in (start, end))
     best, first = (start + end).max(dim=1)  # (B,)
     last = first
     for more in range(1, min(longest, size)):

@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 from elmokit.errors import DataError
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.qa.files import FORMATS, RECORDS, QuestionExample
 from elmokit.tasks.qa.network import QaConfig, QaHead
-from elmokit.tasks.records import Tokens, offsets_of
+from elmokit.tasks.records import offsets_of
 from elmokit.tasks.task import (
     PUNCTUATION,
     FormField,
@@ -39,16 +38,14 @@ class QaTask(Task[QuestionExample]):
 
     name = "qa"
     config_type = QaConfig
+    head_type = QaHead
     records = RECORDS
     formats = FORMATS
+    text_fields = ("context_tokens", "question_tokens")
     takes = "a pair (text, question), a dictionary with 'context' and 'question'"
     item_type = tuple[str, str]
     item = "[text, question]"
     form = (FormField("text", "text", "Text"), FormField("question", "line", "Question"))
-
-    def texts(self, example: QuestionExample) -> tuple[Tokens, ...]:
-        """The text and the question."""
-        return example.context_tokens, example.question_tokens
 
     def learn(self, examples: Sequence[QuestionExample], config: TaskConfig) -> dict[str, Any]:
         """Whether "no answer" is one of the answers."""
@@ -69,11 +66,6 @@ class QaTask(Task[QuestionExample]):
         found = [answers[0].text if answers else "" for answers in all_of(predicted, "answers")]
         chinese = mostly_chinese(example.context for example in gold[:100])
         return score_answers(true, found, rules="cmrc" if chinese else "squad")
-
-    def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> QaHead:
-        """Attention flow and pointers."""
-        assert isinstance(config, QaConfig)
-        return QaHead(config, learned["no_answer"], widths)
 
     def from_item(self, item: Any, tokenize: Tokenize) -> QuestionExample | None:
         """From a text and a question: a pair, or a dictionary with both."""
@@ -171,19 +163,14 @@ def score_answers(
     *,
     rules: Literal["squad", "cmrc"] = "squad",
 ) -> AnswerScore:
-    """Compare answers with the true ones.
+    """Compare answers with the true ones, by SQuAD's rules or, for Chinese, CMRC's.
 
-    Args:
-        gold: The true answers of each question; none if it has no answer.
-        predicted: One answer per question; the empty string says that there is none.
-        rules: SQuAD's or, for Chinese, CMRC's.
+    A question that has no answer has no true ones, and the empty string says so.
     """
     same_length(gold, predicted)
     f1: Callable[[str, str], float] = squad_f1 if rules == "squad" else cmrc_f1
     normal: Callable[[str], object] = squad_words if rules == "squad" else _cmrc_text
-    exact: list[float] = []
-    answered: list[float] = []
-    unanswerable: list[float] = []
+    exact, answered, unanswerable = list[float](), list[float](), list[float]()
     for answers, found in zip(gold, predicted, strict=True):
         # As SQuAD 2.0: an answer of which nothing is left to compare is no answer.
         true = [answer for answer in answers if normal(answer)] or [""]

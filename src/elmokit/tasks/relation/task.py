@@ -21,7 +21,6 @@ from elmokit.tasks.model import (
     max_pooling,
     span_mask,
 )
-from elmokit.tasks.records import Tokens, errors_at
 from elmokit.tasks.relation.files import FORMATS, RECORDS, RelationExample, marked_mentions
 from elmokit.tasks.task import (
     Batch,
@@ -69,21 +68,16 @@ class RelationConfig(TaskConfig):
 
 
 class RelationHead(ClassHead[RelationExample]):
-    """A biLSTM over marked tokens; pooled are both mentions, what is between them, and all.
+    """A biLSTM over marked tokens; pooled are both mentions, what is between them, and all."""
 
-    Args:
-        config: The settings.
-        labels: The relations, and how often each occurs in the training data.
-        widths: Of the token vectors.
-    """
-
-    def __init__(self, config: RelationConfig, labels: dict[str, int], widths: Widths) -> None:
+    def __init__(self, config: RelationConfig, learned: dict[str, Any], widths: Widths) -> None:
         head = config.head
-        super().__init__(labels, head.loss)
+        super().__init__(learned["labels"], head.loss)
         self.mark = nn.Embedding(4, head.mark)
         self.encoder = TextEncoder(config.encoder, widths, head.mark)
         self.pooling = AttentionPooling(self.encoder.width)
-        self.choose = dense_layers(4 * self.encoder.width, head.hidden, len(labels), head.dropout)
+        width = 4 * self.encoder.width
+        self.choose = dense_layers(width, head.hidden, len(self.labels), head.dropout)
 
     def _scores(self, batch: Batch[RelationExample]) -> Tensor:
         (side,) = batch.sides
@@ -172,6 +166,7 @@ class RelationTask(ClassTask[RelationExample]):
 
     name = "relation"
     config_type = RelationConfig
+    head_type = RelationHead
     records = RECORDS
     formats = FORMATS
     takes = (
@@ -182,10 +177,6 @@ class RelationTask(ClassTask[RelationExample]):
     item = "a text with marks <e1>…</e1> <e2>…</e2>, or [tokens, [start, end], [start, end]]"
     form = (FormField("marked", "lines", "Texts, one per line, with <e1>…</e1> and <e2>…</e2>"),)
 
-    def texts(self, example: RelationExample) -> tuple[Tokens, ...]:
-        """The sentence."""
-        return (example.tokens,)
-
     def learn(self, examples: Sequence[RelationExample], config: TaskConfig) -> dict[str, Any]:
         """The relations and how often each occurs."""
         learned = super().learn(examples, config)
@@ -195,9 +186,6 @@ class RelationTask(ClassTask[RelationExample]):
     def validate(self, gold: Sequence[RelationExample], learned: dict[str, Any]) -> None:
         """Mentions must be in their texts, every relation known; one of its directions may not."""
         super(ClassTask, self).validate(gold, learned)
-        for number, example in enumerate(gold, 1):
-            with errors_at(example.where or f"example {number}"):
-                self.check_input(example, learned)
         names = sorted({relation_name(label) for label in learned["labels"]})
         check_classes(((e.label and relation_name(e.label), e.where) for e in gold), names)
 
@@ -211,13 +199,6 @@ class RelationTask(ClassTask[RelationExample]):
     ) -> TaskScore:
         """The official score of SemEval-2010 task 8."""
         return score_relations(all_of(gold, "label"), all_of(predicted, "label"))
-
-    def make_head(
-        self, config: TaskConfig, learned: dict[str, Any], widths: Widths
-    ) -> RelationHead:
-        """Marks, pooling and a choice."""
-        assert isinstance(config, RelationConfig)
-        return RelationHead(config, learned["labels"], widths)
 
     def from_item(self, item: Any, tokenize: Tokenize) -> RelationExample | None:
         """From a text with marks, from (tokens, first, second), or a dictionary with either."""

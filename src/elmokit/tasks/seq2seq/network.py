@@ -1,6 +1,6 @@
 """A biLSTM reads, a decoder with attention writes, word by word, and may copy from the source.
 
-`Decoder` is the writing half, `BeamSearch` finds the best text, `TargetWords` numbers what can be
+`Decoder` is the writing half, `beam_search` finds the best text, `TargetWords` numbers what can be
 written; `Seq2seqHead` joins them.
 """
 
@@ -95,11 +95,7 @@ class Seq2seqConfig(TaskConfig):
 
 
 class TargetWords:
-    """Numbers for words.
-
-    Args:
-        words: The words, distinct.
-    """
+    """Numbers for distinct words."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = list(words)
@@ -109,12 +105,7 @@ class TargetWords:
         return len(self._words) + _SPECIAL
 
     def source_numbers(self, source: Tokens, *, copy: bool) -> tuple[list[int], list[str]]:
-        """Numbers of a source's tokens, and those of its words that have a number only here.
-
-        Args:
-            source: The tokens.
-            copy: Whether words without a number get one for this source.
-        """
+        """Numbers of a source's tokens, and its words that get one (to `copy`) only here."""
         extra = dict.fromkeys(token for token in source if token not in self._numbers)
         own = {word: len(self) + i for i, word in enumerate(extra)} if copy else {}
         numbers = [self._numbers.get(word, own.get(word, UNKNOWN)) for word in source]
@@ -134,22 +125,15 @@ class TargetWords:
 class Source(NamedTuple):
     """What the decoder looks at."""
 
-    encoded: Tensor
-    """(B, T, D)."""
-    keys: Tensor
-    """What attention compares with, (B, T, C)."""
-    mask: Tensor
-    """(B, T)."""
-    numbers: Tensor
-    """Of the words, (B, T); from V on they belong to one source alone."""
-    size: int
-    """How many numbers words have in this batch, at least V."""
+    encoded: Tensor  # (B, T, D)
+    keys: Tensor  # what attention compares with, (B, T, C)
+    mask: Tensor  # (B, T)
+    numbers: Tensor  # of the words, (B, T); from V on they belong to one source alone
+    size: int  # how many numbers words have in this batch, at least V
 
     def rows(self, some: slice) -> Source:
         """Some of the sources."""
-        return Source(
-            self.encoded[some], self.keys[some], self.mask[some], self.numbers[some], self.size
-        )
+        return Source._make((*(tensor[some] for tensor in self[:4]), self.size))
 
 
 class DecoderState(NamedTuple):
@@ -157,30 +141,19 @@ class DecoderState(NamedTuple):
 
     hidden: tuple[Tensor, ...]
     cells: tuple[Tensor, ...]
-    fed: Tensor
-    """What the last word was chosen by: it is read with the next one."""
+    fed: Tensor  # what the last word was chosen by: it is read with the next one
 
 
 class Looked(NamedTuple):
     """What the next words are chosen by."""
 
-    vector: Tensor
-    """(B, K, C)."""
-    shares: Tensor
-    """How much of the attention each token of the source has, (B, K, T)."""
-    gate: Tensor
-    """Above zero rather writes than copies, (B, K)."""
+    vector: Tensor  # (B, K, C)
+    shares: Tensor  # how much of the attention each token of the source has, (B, K, T)
+    gate: Tensor  # above zero rather writes than copies, (B, K)
 
 
 class Decoder(nn.Module):
-    """The writing half.
-
-    Args:
-        config: Its settings.
-        words: How many words can be written (V).
-        width: Of the encoded source.
-        extra: Of further vectors that are read with each word.
-    """
+    """The writing half, of V words; `extra` is the width of further vectors read with each."""
 
     def __init__(self, config: Seq2seqHeadConfig, words: int, width: int, extra: int) -> None:
         super().__init__()
@@ -198,10 +171,6 @@ class Decoder(nn.Module):
         self.bias = nn.Parameter(torch.zeros(words))
         self.gate = nn.Linear(2 * cells + config.words, 1) if config.copy else None
         self.dropout = nn.Dropout(config.dropout)
-
-    def source(self, encoded: Tensor, mask: Tensor, numbers: Tensor, size: int) -> Source:
-        """Prepare a source to be looked at."""
-        return Source(encoded, self.keys(encoded), mask, numbers, size)
 
     def start(self, source: Source) -> DecoderState:
         """Before the first word: one beginning per source."""
@@ -271,101 +240,94 @@ class Decoder(nn.Module):
         )
 
 
-def choose(state: DecoderState, beginnings: Tensor) -> DecoderState:
-    """The state of the beginnings with these numbers, (B, K)."""
-
-    def pick(tensor: Tensor) -> Tensor:
-        return tensor.gather(1, beginnings[:, :, None].expand(-1, -1, tensor.shape[2]))
-
-    return DecoderState(
-        tuple(map(pick, state.hidden)), tuple(map(pick, state.cells)), pick(state.fed)
-    )
-
-
 class Written(NamedTuple):
     """The best text of each row."""
 
-    numbers: Tensor
-    """Its words without the end, (B, S); what is beyond its length means nothing."""
-    lengths: Tensor
-    """Its words, (B,)."""
-    scores: Tensor
-    """Sum of its log-probabilities, the end's included, over its length to the power, (B,)."""
+    numbers: Tensor  # its words without the end, (B, S); what is beyond its length means nothing
+    lengths: Tensor  # its words, (B,)
+    scores: Tensor  # sum of log-probabilities, the end's included, over length to the power, (B,)
 
 
 class Step(NamedTuple, Generic[State]):
     """What follows after one more word of each beginning."""
 
-    log_probabilities: Tensor
-    """Of the next word, (B, K, V)."""
+    log_probabilities: Tensor  # of the next word, (B, K, V)
     state: State
 
 
-@dataclass(frozen=True)
-class BeamSearch(Generic[State]):
-    """A search.
+def beam_search(
+    step: Callable[[Tensor, State], Step[State]],
+    choose: Callable[[State, Tensor], State],
+    state: State,
+    shape: tuple[int, int],
+    device: torch.device,
+    *,
+    longest: int,
+    length_power: float = 0.0,
+    no_repeat: int = 0,
+) -> Written:
+    """The best text of each row; no text is empty.
 
-    Attributes:
+    Args:
         step: The last words (B, K) and the state to what follows.
         choose: The state of the beginnings with these numbers (B, K), row by row.
-        beam: How many beginnings are followed.
+        state: Of the beginnings before the first word.
+        shape: Rows, and how many beginnings of each are followed: (B, K).
+        device: Where to compute.
         longest: The most words.
         length_power: Exponent of the length by which log-probabilities are divided; the end counts
             as a word.
         no_repeat: No run of so many words occurs twice; 0: anything is allowed.
     """
+    rows, beam = shape
+    scores = torch.full((rows, beam), -torch.inf, device=device)
+    scores[:, 0] = 0  # all beginnings are the same: one is enough
+    words = torch.zeros(rows, beam, longest, dtype=torch.long, device=device)
+    last = torch.full((rows, beam), END, device=device)
+    worst = scores.new_full((rows,), -torch.inf)
+    best = Written(words[:, 0], words.new_zeros(rows), worst)
+    for length in range(longest + 1):
+        log_probabilities, state = step(last, state)
+        total = scores[:, :, None] + log_probabilities.float()  # (B, K, V)
+        if length:
+            best = _finish(best, total[:, :, END], words, length, length_power)
+        # No longer text has more than this: log-probabilities only fall.
+        hope = scores.amax(dim=1) / (longest + 1) ** length_power  # (B,)
+        if length == longest or bool((best.scores >= hope).all()):
+            break
+        total[:, :, END] = -torch.inf
+        if no_repeat and length >= no_repeat:
+            _forbid_repeats(total, words[:, :, :length], no_repeat)
+        size = total.shape[2]
+        scores, flat = total.flatten(1).topk(min(beam, beam * size), dim=1)  # (B, K)
+        parents, last = flat // size, flat % size
+        state = choose(state, parents)
+        words = _rows(words, parents)
+        words[:, :, length] = last
+    return best
 
-    step: Callable[[Tensor, State], Step[State]]
-    choose: Callable[[State, Tensor], State]
-    beam: int
-    longest: int
-    length_power: float = 0.0
-    no_repeat: int = 0
 
-    def __call__(self, state: State, rows: int, device: torch.device) -> Written:
-        """The best text of each row; no text is empty."""
-        beam, longest = self.beam, self.longest
-        scores = torch.full((rows, beam), -torch.inf, device=device)
-        scores[:, 0] = 0  # all beginnings are the same: one is enough
-        words = torch.zeros(rows, beam, longest, dtype=torch.long, device=device)
-        last = torch.full((rows, beam), END, device=device)
-        worst = scores.new_full((rows,), -torch.inf)
-        best = Written(words[:, 0], words.new_zeros(rows), worst)
-        for length in range(longest + 1):
-            log_probabilities, state = self.step(last, state)
-            total = scores[:, :, None] + log_probabilities.float()  # (B, K, V)
-            if length:
-                best = self._finish(best, total[:, :, END], words, length)
-            # No longer text has more than this: log-probabilities only fall.
-            hope = scores.amax(dim=1) / (longest + 1) ** self.length_power  # (B,)
-            if length == longest or bool((best.scores >= hope).all()):
-                break
-            total[:, :, END] = -torch.inf
-            if self.no_repeat and length >= self.no_repeat:
-                _forbid_repeats(total, words[:, :, :length], self.no_repeat)
-            size = total.shape[2]
-            scores, flat = total.flatten(1).topk(min(beam, beam * size), dim=1)  # (B, K)
-            parents, last = flat // size, flat % size
-            state = self.choose(state, parents)
-            words = _rows(words, parents)
-            words[:, :, length] = last
-        return best
-
-    def _finish(self, best: Written, end: Tensor, words: Tensor, n: int) -> Written:
-        """The better of the best texts so far and those that end now."""
-        scores, chosen = (end / (n + 1) ** self.length_power).max(dim=1)  # (B,)
-        better = scores > best.scores
-        ended = _rows(words, chosen[:, None])[:, 0]  # (B, S)
-        return Written(
-            torch.where(better[:, None], ended, best.numbers),
-            torch.where(better, n, best.lengths),
-            torch.where(better, scores, best.scores),
-        )
+def _finish(best: Written, end: Tensor, words: Tensor, n: int, length_power: float) -> Written:
+    """The better of the best texts so far and those that end now."""
+    scores, chosen = (end / (n + 1) ** length_power).max(dim=1)  # (B,)
+    better = scores > best.scores
+    ended = _rows(words, chosen[:, None])[:, 0]  # (B, S)
+    return Written(
+        torch.where(better[:, None], ended, best.numbers),
+        torch.where(better, n, best.lengths),
+        torch.where(better, scores, best.scores),
+    )
 
 
 def _rows(table: Tensor, chosen: Tensor) -> Tensor:
     """Entries (B, K, S) of the second dimension with these numbers (B, M)."""
     return table.gather(1, chosen[:, :, None].expand(-1, -1, table.shape[2]))
+
+
+def _chosen(state: DecoderState, beginnings: Tensor) -> DecoderState:
+    """The state of the beginnings with these numbers, (B, K)."""
+    hidden, cells = (tuple(_rows(t, beginnings) for t in part) for part in state[:2])
+    return DecoderState(hidden, cells, _rows(state.fed, beginnings))
 
 
 def _forbid_repeats(total: Tensor, words: Tensor, size: int) -> None:
@@ -386,13 +348,7 @@ class WriterState(NamedTuple):
 
 
 class Seq2seqHead(Head[SequencePair]):
-    """Reads a text and writes another.
-
-    Args:
-        config: The settings.
-        learned: Words that can be written, where spaces are, the longest text.
-        widths: Of the token vectors.
-    """
+    """Reads a text and writes another."""
 
     def __init__(self, config: Seq2seqConfig, learned: dict[str, Any], widths: Widths) -> None:
         super().__init__()
@@ -402,20 +358,18 @@ class Seq2seqHead(Head[SequencePair]):
         self._longest: int = config.head.longest or learned["longest"]
         self.encoder = TextEncoder(config.encoder, widths)
         self._written = widths.target
-        self.decoder = Decoder(
-            config.head, len(self._words), self.encoder.width, extra=widths.target
-        )
+        self.decoder = Decoder(config.head, len(self._words), self.encoder.width, widths.target)
 
     def loss(self, batch: Batch[SequencePair]) -> Tensor:
         """Minus the log-probability of the true texts, per word."""
         source, extra = self._read(batch)
-        numbers = []
-        for example, own in zip(batch.examples, extra, strict=True):
-            assert example.target is not None
-            numbers.append(torch.tensor(self._words.target_numbers(example.target, own)))
+        numbers = [
+            torch.tensor(self._words.target_numbers(example.target or (), own))
+            for example, own in zip(batch.examples, extra, strict=True)
+        ]
         targets = pad_sequence(numbers, batch_first=True, padding_value=_NOTHING)
         targets = to_device(targets, source.mask.device)  # (B, S)
-        looked = self._teach(source, targets, self._taught(batch))
+        looked = self._teach(source, targets, batch)
         used = targets != _NOTHING  # (B, S)
         if self._head.label_smoothing:
             return F.cross_entropy(
@@ -426,15 +380,12 @@ class Seq2seqHead(Head[SequencePair]):
         found = self.decoder.log_probability(looked, source, targets.clamp(min=0))
         return -found[used].mean()
 
-    def _taught(self, batch: Batch[SequencePair]) -> Tensor | None:
-        """ELMo of the word before each word to write, (B, S, P); zeros before the first."""
-        if batch.written is None:
-            return None
-        vectors = batch.written.whole([example.target or () for example in batch.examples])
-        return F.pad(vectors, (0, 0, 1, 0))
-
-    def _teach(self, source: Source, targets: Tensor, written: Tensor | None) -> Looked:
+    def _teach(self, source: Source, targets: Tensor, batch: Batch[SequencePair]) -> Looked:
         """Read true words one after another; what each next word is chosen by, (B, S, ...)."""
+        written = None  # ELMo of the word before each word to write, (B, S, P); zeros at first
+        if batch.written is not None:
+            vectors = batch.written.whole([example.target or () for example in batch.examples])
+            written = F.pad(vectors, (0, 0, 1, 0))
         start = targets.new_full((len(targets), 1), END)
         words = torch.cat([start, targets[:, :-1].clamp(min=0)], dim=1)  # (B, S)
         state = self.decoder.start(source)
@@ -484,13 +435,19 @@ class Seq2seqHead(Head[SequencePair]):
             if elmo is not None and read is not None:
                 rows = torch.arange(shape[0], device=device)[:, None] * shape[1] + beginnings
                 read = elmo.choose(read, rows.flatten())
-            return WriterState(choose(state.decoder, beginnings), read)
+            return WriterState(_chosen(state.decoder, beginnings), read)
 
-        search = BeamSearch(
-            step, go_on, head.beam, self._longest, head.length_power, head.no_repeat
-        )
         same = torch.zeros(shape, dtype=torch.long, device=device)
-        return search(WriterState(choose(self.decoder.start(source), same), None), shape[0], device)
+        return beam_search(
+            step,
+            go_on,
+            WriterState(_chosen(self.decoder.start(source), same), None),
+            shape,
+            device,
+            longest=self._longest,
+            length_power=head.length_power,
+            no_repeat=head.no_repeat,
+        )
 
     def _strings(self, words: Tensor, extra: list[list[str]]) -> list[str]:
         """The words (B, K) that the beginnings end in, row after row."""
@@ -505,15 +462,12 @@ class Seq2seqHead(Head[SequencePair]):
         """Encode the sources; the words that each of them alone has numbers for."""
         (side,) = batch.sides
         encoded = self.encoder(side)  # (B, T, D)
-        numbers, extra = self._numbers([example.source for example in batch.examples])
         table = torch.zeros(side.mask.shape, dtype=torch.long)  # (B, T)
-        for row, found in enumerate(numbers):
+        extra = []
+        for row, example in enumerate(batch.examples):
+            found, own = self._words.source_numbers(example.source, copy=self._head.copy)
             table[row, : len(found)] = torch.tensor(found)
+            extra.append(own)
         size = len(self._words) + max(map(len, extra))
-        return self.decoder.source(
-            encoded, side.mask, to_device(table, side.mask.device), size
-        ), extra
-
-    def _numbers(self, sources: Sequence[Tokens]) -> tuple[list[list[int]], list[list[str]]]:
-        found = [self._words.source_numbers(tokens, copy=self._head.copy) for tokens in sources]
-        return [numbers for numbers, _ in found], [extra for _, extra in found]
+        numbers = to_device(table, side.mask.device)
+        return Source(encoded, self.decoder.keys(encoded), side.mask, numbers, size), extra

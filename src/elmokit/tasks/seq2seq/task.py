@@ -9,7 +9,7 @@ from typing import Any
 
 from elmokit.errors import DataError, MissingExtraError
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.inputs.token_inputs import Widths, frequent_words
+from elmokit.tasks.inputs.token_inputs import frequent_words
 from elmokit.tasks.records import Tokens
 from elmokit.tasks.seq2seq.files import FORMATS, RECORDS, SequencePair, learn_joins
 from elmokit.tasks.seq2seq.network import Seq2seqConfig, Seq2seqHead
@@ -35,13 +35,11 @@ class Seq2seqTask(Task[SequencePair]):
     name = "seq2seq"
     writes = True
     config_type = Seq2seqConfig
+    head_type = Seq2seqHead
+    text_fields = ("source",)
     records = RECORDS
     formats = FORMATS
     takes = "a text, a list of tokens, a dictionary with 'source'"
-
-    def texts(self, example: SequencePair) -> tuple[Tokens, ...]:
-        """The source."""
-        return (example.source,)
 
     def written(self, example: SequencePair) -> Tokens | None:
         """The target."""
@@ -68,11 +66,6 @@ class Seq2seqTask(Task[SequencePair]):
             "joins": learn_joins(texts),
             "longest": max(map(len, targets)),
         }
-
-    def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> Seq2seqHead:
-        """Encoder and decoder."""
-        assert isinstance(config, Seq2seqConfig)
-        return Seq2seqHead(config, learned, widths)
 
     def validate(self, gold: Sequence[SequencePair], learned: dict[str, Any]) -> None:
         """Every example needs a reference, and scoring its packages."""

@@ -1,5 +1,1 @@
-"""`tag`: one tag per token.
-
-files: the example and its files. task: head, settings and the task itself. spans: schemes of tags,
-and their score.
-"""
+"""`tag`: files has the example and its files, spans schemes and scores, task the rest."""

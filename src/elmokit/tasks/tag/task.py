@@ -61,13 +61,7 @@ class TagConfig(TaskConfig):
 
 
 class TagHead(Head[TaggedExample]):
-    """A biLSTM and a linear-chain CRF, or a choice for each token.
-
-    Args:
-        config: The settings.
-        learned: Tags, schemes, and whether predicates are marked.
-        widths: Of the token vectors.
-    """
+    """A biLSTM and a linear-chain CRF, or a choice for each token."""
 
     def __init__(self, config: TagConfig, learned: dict[str, Any], widths: Widths) -> None:
         super().__init__()
@@ -76,9 +70,7 @@ class TagHead(Head[TaggedExample]):
         self._numbers = {label: number for number, label in enumerate(self._labels)}
         self._scheme: Scheme | None = learned["scheme"]
         self._data_scheme: Scheme | None = learned["data_scheme"]
-        self.mark: nn.Embedding | None = None
-        if learned["predicates"]:
-            self.mark = nn.Embedding(2, config.head.mark)
+        self.mark = nn.Embedding(2, config.head.mark) if learned["predicates"] else None
         self.encoder = TextEncoder(config.encoder, widths, config.head.mark if self.mark else 0)
         self.choose = nn.Linear(self.encoder.width, len(self._labels))
         self.crf: Crf | None = None
@@ -157,26 +149,13 @@ def inner_tags(example: TaggedExample, scheme: Scheme | None) -> Tokens:
 def check_lengths(
     texts: Iterable[Tokens], tags: Iterable[Tokens | None], name: str, which: str = "example"
 ) -> None:
-    """Refuse examples that do not have one tag for each token.
-
-    Args:
-        texts: The tokens of each example.
-        tags: Its tags; None if they are not known.
-        name: What errors call the tags.
-        which: What errors call an example.
-    """
+    """Refuse examples that do not have one tag for each token; errors call the tags `name`."""
     for number, (tokens, some) in enumerate(zip(texts, tags, strict=True), 1):
         if some is not None and len(some) != len(tokens):
             raise DataError(
                 f"{which} {number} has {len(some)} {name} for {len(tokens)} tokens; "
                 "each token needs one"
             )
-
-
-def _check_predicates(examples: Iterable[TaggedExample], which: str = "example") -> None:
-    for number, example in enumerate(examples, 1):
-        with errors_at(f"{which} {number}"):
-            _check_predicate(example)
 
 
 def _check_predicate(example: TaggedExample) -> None:
@@ -210,16 +189,13 @@ class TagTask(Task[TaggedExample]):
 
     name = "tag"
     config_type = TagConfig
+    head_type = TagHead
     records = RECORDS
     formats = FORMATS
     takes = (
         "a text, a list of tokens, a dictionary with 'text' or 'tokens' (and 'predicate', the "
         "index of a token from 0, for roles)"
     )
-
-    def texts(self, example: TaggedExample) -> tuple[Tokens, ...]:
-        """The sentence."""
-        return (example.tokens,)
 
     def learn(self, examples: Sequence[TaggedExample], config: TaskConfig) -> dict[str, Any]:
         """The tags, the scheme, and whether predicates are marked."""
@@ -229,7 +205,9 @@ class TagTask(Task[TaggedExample]):
         check_lengths([e.tokens for e in examples], tags, "tags", "training example")
         predicates = any(example.predicate is not None for example in examples)
         if predicates:
-            _check_predicates(examples, "training example")
+            for number, example in enumerate(examples, 1):
+                with errors_at(f"training example {number}"):
+                    _check_predicate(example)
         data_scheme = recognise_scheme(tags)
         scheme: Scheme | None = None
         if wanted in ("bio", "bioes") and data_scheme is None:
@@ -251,8 +229,6 @@ class TagTask(Task[TaggedExample]):
         """Every token must have one tag, and all have predicates where roles were learned."""
         super().validate(gold, learned)
         check_lengths([e.tokens for e in gold], [e.tags for e in gold], "tags")
-        if learned["predicates"]:
-            _check_predicates(gold)
         if learned["data_scheme"] is not None:
             _check_spans(gold)
 
@@ -284,11 +260,6 @@ class TagTask(Task[TaggedExample]):
             # Answers are in the training data's scheme: only so their tags are comparable.
             gold = [e if e.tags is None else replace(e, tags=inner_tags(e, scheme)) for e in gold]
         return score_tags(gold, predicted, spans=scheme is not None, roles=learned["predicates"])
-
-    def make_head(self, config: TaskConfig, learned: dict[str, Any], widths: Widths) -> TagHead:
-        """BiLSTM and CRF."""
-        assert isinstance(config, TagConfig)
-        return TagHead(config, learned, widths)
 
     def from_item(self, item: Any, tokenize: Tokenize) -> TaggedExample | None:
         """From a text, its tokens, or a dictionary with them and perhaps a predicate."""
