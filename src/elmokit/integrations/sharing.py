@@ -57,11 +57,7 @@ def archive_folder(save: Callable[[Path], object]) -> dict[str, bytes]:
 
 @contextmanager
 def extracted_folder(files: Mapping[str, bytes]) -> Iterator[Path]:
-    """A temporary folder with these files.
-
-    Raises:
-        CheckpointError: A path leads out of the folder.
-    """
+    """A temporary folder with these files; no path may lead out of it."""
     with tempfile.TemporaryDirectory(prefix="elmokit-") as name:
         for path, data in files.items():
             parts = PurePosixPath(path).parts

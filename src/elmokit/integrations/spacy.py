@@ -134,11 +134,7 @@ class ElmoPipe(DocPipe):
 
     @property
     def elmo(self) -> Elmo:
-        """The model, loaded when it is first needed.
-
-        Raises:
-            CheckpointError: It is missing, or not the one that the pipeline was stored with.
-        """
+        """The model, loaded when it is first needed: the one that the pipeline was stored with."""
         if self._elmo is None:
             elmo = shared_model(self.model_name, tokenizer=self.tokenizer, device=self.device)
             if self._fingerprint is not None and fingerprint(elmo) != self._fingerprint:
@@ -153,19 +149,17 @@ class ElmoPipe(DocPipe):
         """Give docs their vectors."""
         elmo = self.elmo
         pieces = [piece for doc in docs for piece in _inputs(doc)]
-        tokens = [
-            elmo.tokenize(piece.text) if self.tokenizer is not None else _words(piece)
-            for piece in pieces
-        ]
+        own = self.tokenizer is not None
+        tokens = [elmo.tokenize(piece.text) if own else _words(piece) for piece in pieces]
         found = elmo.encode(
             tokens, layers=self.layers, batch_tokens=self.batch_tokens, progress=False
         )
+        width = elmo.dim * (elmo.layers if self.layers == "all" else 1)
         for doc in docs:
-            width = elmo.dim * (elmo.layers if self.layers == "all" else 1)
             doc.tensor = np.zeros((len(doc), width), dtype=np.float32)
         for piece, read, vectors in zip(pieces, tokens, found, strict=True):
             flat = np.concatenate(list(vectors), axis=1) if vectors.ndim == 3 else vectors  # (T, D)
-            if self.tokenizer is not None:
+            if own:
                 flat = _aligned(flat, read, _words(piece))
             piece.doc.tensor[_indices(piece)] = flat
         for doc in docs:

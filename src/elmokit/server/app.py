@@ -134,12 +134,10 @@ async def readyz(request: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-METRICS_ANSWER = {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}
+_TEXT = {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}
 
 
-@status_router.get(
-    "/metrics", response_class=Response, responses={200: METRICS_ANSWER, 401: PROBLEMS[401]}
-)
+@status_router.get("/metrics", response_class=Response, responses={200: _TEXT, 401: PROBLEMS[401]})
 async def metrics(request: Request) -> Response:
     """Counters and histograms for Prometheus."""
     return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE)
@@ -185,10 +183,11 @@ def _openapi(app: FastAPI, registry: ModelRegistry, needs_token: bool) -> dict[s
             for operation in operations.values() if path.startswith(PROTECTED) else ():
                 operation["security"] = [{"token": []}]
         return document  # names are for those who have a token
-    for operations in document["paths"].values():
-        if "post" not in operations:
-            continue
-        body = operations["post"]["requestBody"]["content"][JSON]
+    posts = [
+        operations["post"] for operations in document["paths"].values() if "post" in operations
+    ]
+    for post in posts:
+        body = post["requestBody"]["content"][JSON]
         fields = body["schema"]["properties"]
         if "model" in fields:
             fields["model"]["anyOf"][0]["enum"] = list(registry.models)

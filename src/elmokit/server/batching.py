@@ -124,13 +124,9 @@ class Batcher:
         )
 
     async def run(self, kind: Kind, items: Sequence[Any], costs: Sequence[int]) -> list[Any]:
-        """Results of the items, in order. Cancelling the call takes them out of the queue.
+        """Results of the items, in order; `costs` are the tokens of each.
 
-        The costs are the tokens of each item.
-
-        Raises:
-            QueueFull: Too much is waiting.
-            Closed: The service is stopping.
+        Cancelling the call takes them out of the queue. Raises `QueueFull` or `Closed`.
         """
         if self._closing:
             raise Closed
@@ -244,20 +240,16 @@ class Batcher:
         for job, start, end in batch:
             if job.answer.done():
                 continue
-            if len(batch) == 1 or not isinstance(error, ElmokitError):
-                self._fail(job, error)
-                continue
             try:
+                if len(batch) == 1 or not isinstance(error, ElmokitError):
+                    raise error
                 self._deliver(job, await self._in_thread(job.kind, list(job.items[start:end])))
             except Exception as own:
-                self._fail(job, own)
+                self._remove(job)
+                if not job.answer.done():
+                    job.answer.set_exception(own)
 
     def _deliver(self, job: QueuedRequest, results: list[Any]) -> None:
         job.results += results
         if len(job.results) == len(job.items) and not job.answer.done():
             job.answer.set_result(job.results)
-
-    def _fail(self, job: QueuedRequest, error: Exception) -> None:
-        self._remove(job)
-        if not job.answer.done():
-            job.answer.set_exception(error)

@@ -122,18 +122,9 @@ class Client:
         k: int = 10,
     ) -> dict[str, Any]:
         """Compare a use of a word with another, or find the nearest among sentences."""
-        body = {
-            "sentence": sentence,
-            "word": word,
-            "position": position,
-            "other": other,
-            "other_word": other_word,
-            "other_position": other_position,
-            "among": None if among is None else list(among),
-            "layers": layers,
-            "k": k,
-        }
-        return self._post("/v1/similar", body)
+        body = {"sentence": sentence, "word": word, "position": position, "layers": layers, "k": k}
+        body |= {"other": other, "other_word": other_word, "other_position": other_position}
+        return self._post("/v1/similar", {**body, "among": None if among is None else list(among)})
 
     def layers(self, sentence: Sentence, other: Sentence | None = None) -> dict[str, Any]:
         """Cosines of every token with every token, one matrix per layer."""

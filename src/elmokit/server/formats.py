@@ -33,12 +33,7 @@ class BodyError(DataError):
 
 
 def parse_json(body: bytes, model: type[M]) -> M:
-    """A JSON body as a validated object.
-
-    Raises:
-        BodyError: It is not JSON.
-        DataError: It is JSON, but not what the route takes.
-    """
+    """A JSON body as a validated object; a `DataError` if it is not what the route takes."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

@@ -100,11 +100,7 @@ def predicts_words(elmo: Elmo) -> bool:
 
 
 def named_sources(given: Sequence[str]) -> dict[str, str]:
-    """``NAME=SOURCE`` or ``SOURCE`` each; without a name it is the last part of the source.
-
-    Raises:
-        ConfigError: A name occurs twice or is empty.
-    """
+    """``NAME=SOURCE`` or ``SOURCE`` each; without a name it is the last part of the source."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, source = text.partition("=")

@@ -158,11 +158,7 @@ async def _read_model_request(request: Request, model: type[R]) -> tuple[R, Serv
 async def _tokens_of(
     request: Request, elmo: Elmo, sentences: Sequence[str | Tokens]
 ) -> list[Tokens]:
-    """Tokens of the sentences, checked against the limits.
-
-    Raises:
-        DataError: There are too many sentences or tokens, or a token is too long or invalid.
-    """
+    """Tokens of the sentences, checked against the limits."""
     limits = service_of(request).limits
     _check_count(sentences, "sentences", limits)
     size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
@@ -216,11 +212,7 @@ def _check_predicts(name: str, elmo: Elmo) -> None:
 
 
 def _find(tokens: Tokens, word: str | None, position: int | None) -> int | None:
-    """The position of a token, given as word or as position; None if neither is given.
-
-    Raises:
-        DataError: It is not there.
-    """
+    """The position of a token, given as word or as position; None if neither is given."""
     if word is not None and position is not None:
         raise DataError("give a word or a position, not both")
     if word is not None:
@@ -388,11 +380,7 @@ async def similar(request: Request) -> Response:
 
 
 def _check_size(sentences: Sequence[Tokens], word: str, k: int, most: int) -> None:
-    """Refuse an answer that could be very long: every use comes with its whole sentence.
-
-    Raises:
-        DataError: Some `k` uses of the word have more than `most` characters.
-    """
+    """Refuse an answer that could be very long: every use comes with its whole sentence."""
     counts = [(sum(map(len, tokens)) + len(tokens), tokens.count(word)) for tokens in sentences]
     size, left = 0, k
     for characters, uses in sorted(counts, reverse=True):

@@ -46,9 +46,6 @@ def bind_socket(host: str, port: int, limits: Limits | None = None) -> socket.so
     uvicorn hands the transport a whole answer, and the route is done: a client that never reads
     would keep its answer and its connection for ever. On Linux the kernel closes connections whose
     client has taken nothing for ``limits.seconds``; accepted connections inherit the option.
-
-    Raises:
-        OSError: The address is in use, or not one of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

@@ -84,11 +84,7 @@ class Access:
 
 
 def _origin(given: str) -> str:
-    """An origin as browsers write it.
-
-    Raises:
-        ConfigError: It is not an origin.
-    """
+    """An origin as browsers write it."""
     found = ORIGIN.fullmatch(given.lower())
     if found is None:
         raise ConfigError(
@@ -101,11 +97,7 @@ def _origin(given: str) -> str:
 
 
 def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Tokens of a file, one per line, and of the environment. Never from the command line.
-
-    Raises:
-        ConfigError: The file is missing, or holds no token.
-    """
+    """Tokens of a file, one per line, and of the environment. Never from the command line."""
     found = environment.get(TOKENS_VARIABLE, "").replace(",", " ").split()
     if path is not None:
         try:
