@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def test_hdf5_without_index_or_sentences(tmp_path):
 
 
 def test_hdf5_index_has_a_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(writers.Hdf5Sink, "LARGEST_INDEX", 40)
+    monkeypatch.setattr(writers, "LARGEST_INDEX", 40)
     with pytest.raises(DataError, match="sentence_index=False"):
         write(tmp_path / "out.h5", records_of([(1, 2)] * 4))
     write(tmp_path / "out.h5", records_of([(1, 2)] * 4), sentence_index=False)
@@ -181,7 +182,7 @@ def test_parquet_columns_and_metadata(tmp_path):
 
 def test_parquet_row_groups_by_size(tmp_path, monkeypatch):
     pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(writers.ParquetSink, "GROUP_BYTES", 10_000)
+    monkeypatch.setattr(writers, "GROUP_BYTES", 10_000)
     path = tmp_path / "out.parquet"
     write(path, records_of([(10, 20)] * 50))
     groups = pq.ParquetFile(path).metadata
@@ -222,7 +223,7 @@ def test_safetensors_header_is_aligned_and_described(tmp_path):
 
 
 def test_safetensors_header_has_the_readers_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(writers.SafetensorsSink, "LARGEST_HEADER", 200)
+    monkeypatch.setattr(writers, "LARGEST_HEADER", 200)
     with pytest.raises(DataError, match=r"safetensors readers accept"):
         write(tmp_path / "out.safetensors", records_of([(1, 2)] * 4))
     assert not list(tmp_path.iterdir())
@@ -332,26 +333,19 @@ def test_failure_leaves_the_old_file_and_nothing_else(ending, error, tmp_path):
 
 @pytest.mark.parametrize("ending", SUFFIXES)
 def test_failure_while_finishing_leaves_the_old_file(ending, tmp_path, monkeypatch):
-    kinds: dict[str, Any] = {
-        ".h5": writers.Hdf5Sink,
-        ".hdf5": writers.Hdf5Sink,
-        ".parquet": writers.ParquetSink,
-        ".npz": writers.NpzSink,
-        ".npy": writers.NpySink,
-        ".safetensors": writers.SafetensorsSink,
-    }
+    name = f"{'hdf5' if ending == '.h5' else ending[1:]}_sink"
+    sink = getattr(writers, name)
 
-    def full(self: object) -> None:
-        raise OSError("no space left on device")
+    @contextmanager
+    def full(*args: Any) -> Iterator[Any]:
+        try:
+            with sink(*args) as add:
+                yield add
+                raise OSError("no space left on device")
+        finally:
+            raise OSError("no space left on device")
 
-    close = kinds[ending].discard
-
-    def full_again(self: object) -> None:
-        close(self)
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(kinds[ending], "finish", full)
-    monkeypatch.setattr(kinds[ending], "discard", full_again)
+    monkeypatch.setattr(writers, name, full)
     path = tmp_path / f"out{ending}"
     path.write_bytes(b"precious")
     with pytest.raises(OSError, match="no space left"):
@@ -415,7 +409,7 @@ def test_permissions_are_those_of_an_ordinary_file(tmp_path):
 
 @pytest.mark.parametrize("ending", [".h5", ".parquet", ".npz", ".safetensors"])
 def test_memory_does_not_grow_with_the_vectors(ending, tmp_path, monkeypatch):
-    monkeypatch.setattr(writers.ParquetSink, "GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(writers, "GROUP_BYTES", 1 << 20)
     array = np.ones((4, 256), dtype="f4")  # 4 KiB; 10,000 of them are 40 MB
     path = tmp_path / f"out{ending}"
 

@@ -59,11 +59,7 @@ def load(
         words = read_vocabulary(extras.vocabulary, checkpoint.config.text)
         checkpoint = replace(checkpoint, vocabulary=words)
     elmo = Elmo(
-        checkpoint,
-        tokenizer=tokenizer,
-        device=device,
-        cache_words=cache_words,
-        precision=precision,
+        checkpoint, tokenizer=tokenizer, device=device, cache_words=cache_words, precision=precision
     )
     if token_vectors is not None:
         elmo.use_token_vectors(Path(token_vectors))

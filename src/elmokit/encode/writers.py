@@ -10,9 +10,10 @@ The suffix of the path picks the format::
 block ends without an error. Until then there are only hidden files beside it, and they are removed
 if anything goes wrong.
 
-Each format is a `Sink`, which takes one sentence at a time and keeps only what it must between
-sentences. It writes to the path it is given, and to side files if it needs them; final paths,
-cleaning up, order and data types are the `VectorWriter`'s.
+Each format is a sink: a context manager that gives a function for one sentence and, when its block
+ends without an error, completes the file. It keeps only what it must between sentences and writes
+to the path it is given, and to unnamed files beside it if it needs them; final paths, order and
+data types are the `VectorWriter`'s.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ import re
 import shutil
 import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice, tee
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elmokit.errors import ConfigError, DataError, MissingExtraError
-from elmokit.files import atomic_file, create_hdf5, final_path, temporary_beside
+from elmokit.files import atomic_file, create_hdf5, final_path
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
@@ -44,6 +45,21 @@ SUFFIXES = (".h5", ".hdf5", ".parquet", ".npz", ".npy", ".safetensors")
 """The suffixes that `open_writer` knows."""
 
 DType = Literal["float32", "float16"]
+Array = NDArray[np.floating[Any]]
+
+Add = Callable[[int, str, Sequence[str], Array], None]
+"""Writes one sentence: its index, text, tokens and vectors."""
+
+LARGEST_INDEX = 1 << 31
+"""Bytes of JSON in HDF5 files; a variable-length string of HDF5 ends at 4 GiB."""
+
+GROUP_BYTES = 16 << 20
+"""Rows of Parquet files are buffered up to this size, and become a row group."""
+
+LARGEST_HEADER = 100_000_000
+"""Bytes; safetensors readers refuse longer headers."""
+
+NPY_HEADER_BYTES = 128
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -92,15 +108,22 @@ def open_writer(
         raise ConfigError(f"dtype is {dtype!r}; use 'float32' or 'float16'.")
     metadata = {"model": model, "layers": layers, "dtype": dtype, "pooled": str(pooled).lower()}
     metadata = {key: replace_surrogates(value) for key, value in metadata.items()}
-    return VectorWriter(
-        path,
-        suffix=suffix,
-        dtype=np.dtype(dtype),
-        pooled=pooled,
-        metadata=metadata,
-        sentence_index=sentence_index,
-        source=source,
-    )
+    stored = np.dtype(dtype).newbyteorder("<")
+
+    def sink(temporary: Path) -> AbstractContextManager[Add]:
+        match suffix:
+            case ".parquet":
+                return parquet_sink(temporary, stored, metadata, source)
+            case ".npz":
+                return npz_sink(temporary)
+            case ".npy":
+                return npy_sink(temporary, stored)
+            case ".safetensors":
+                return safetensors_sink(temporary, stored, metadata)
+            case _:
+                return hdf5_sink(temporary, sentence_index)
+
+    return VectorWriter(path, sink, stored, pooled)
 
 
 class VectorWriter:
@@ -109,47 +132,30 @@ class VectorWriter:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        *,
-        suffix: str,
+        sink: Callable[[Path], AbstractContextManager[Add]],
         dtype: np.dtype[Any],
         pooled: bool,
-        metadata: dict[str, str],
-        sentence_index: bool,
-        source: str | None,
     ) -> None:
         self._path = path
         self._target = final_path(path)
-        self._suffix = suffix
-        self._dtype = dtype.newbyteorder("<")
+        self._sink = sink
+        self._dtype = dtype
         self._pooled = pooled
-        self._metadata = metadata
-        self._sentence_index = sentence_index
-        self._source = source
         self._cleanup = ExitStack()
-        self._sink: Sink | None = None
+        self._add: Add | None = None
         self._last = -1
         self._shape: tuple[int, ...] | None = None  # of the first sentence, without its tokens
 
     def __enter__(self) -> VectorWriter:
         with ExitStack() as stack:
             temporary = stack.enter_context(atomic_file(self._target))
-            self._sink = self._open_sink(temporary, stack)
-            stack.callback(self._sink.discard)
+            self._add = stack.enter_context(self._sink(temporary))
             self._cleanup = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        sink, self._sink = self._sink, None
-        if error is not None or sink is None:
-            self._cleanup.__exit__(kind, error, trace)
-        else:
-            with self._cleanup:
-                sink.finish()
+    def __exit__(self, *raised: Any) -> None:
+        self._add = None
+        self._cleanup.__exit__(*raised)
 
     def write(self, index: int, sentence: str, tokens: Sequence[str], vectors: ArrayLike) -> None:
         """Write one sentence.
@@ -163,7 +169,7 @@ class VectorWriter:
         Raises:
             DataError: Indices do not grow, shapes do not fit, or a number is out of range.
         """
-        if self._sink is None:
+        if self._add is None:
             raise DataError(f"{self._path}: the file is not open. Write inside a 'with' block.")
         if index <= self._last:
             raise DataError(
@@ -172,7 +178,7 @@ class VectorWriter:
             )
         array = np.asarray(vectors)
         self._check_shape(index, len(tokens), array)
-        self._sink.add(index, sentence, tokens, self._convert(index, array))
+        self._add(index, sentence, tokens, self._convert(index, array))
         self._last = index
 
     def _check_shape(self, index: int, count: int, array: NDArray[Any]) -> None:
@@ -198,7 +204,7 @@ class VectorWriter:
                 f"sentence had {self._shape}. One file holds vectors of one model."
             )
 
-    def _convert(self, index: int, array: NDArray[Any]) -> NDArray[np.floating[Any]]:
+    def _convert(self, index: int, array: NDArray[Any]) -> Array:
         largest = np.finfo(self._dtype).max
         if (np.abs(array) > largest).any():
             raise DataError(
@@ -207,26 +213,6 @@ class VectorWriter:
                 + ("Store float32." if self._dtype.itemsize == 2 else "Check the model.")
             )
         return np.ascontiguousarray(array, dtype=self._dtype)
-
-    def _open_sink(self, temporary: Path, stack: ExitStack) -> Sink:
-        def side_file() -> Path:
-            side = temporary_beside(self._target)
-            stack.callback(side.unlink, missing_ok=True)
-            return side
-
-        match self._suffix:
-            case ".parquet":
-                return ParquetSink(temporary, self._dtype, self._metadata, self._source)
-            case ".npz":
-                return NpzSink(temporary)
-            case ".npy":
-                return NpySink(temporary, self._dtype)
-            case ".safetensors":
-                sides = (side_file(), side_file())
-                return SafetensorsSink(temporary, sides, self._dtype, self._metadata)
-            case _:
-                side = side_file() if self._sentence_index else None
-                return Hdf5Sink(temporary, side)
 
 
 @dataclass
@@ -269,9 +255,7 @@ def write_vectors(
     counts = WrittenCounts()
     # disable=None: no bar when standard error is no terminal.
     for (text, tokens), array in tqdm(
-        zip(pending, vectors, strict=True),
-        unit=" sentences",
-        disable=None if progress else True,
+        zip(pending, vectors, strict=True), unit=" sentences", disable=None if progress else True
     ):
         sentence = text if isinstance(text, str) else " ".join(text)
         writer.write(first + counts.sentences, sentence, tokens, array)
@@ -285,151 +269,94 @@ def _blocks(words: Iterator[list[str]], rows: int) -> Iterator[list[list[str]]]:
         yield block
 
 
-class Sink(Protocol):
-    """One open output file."""
-
-    def add(
-        self, index: int, sentence: str, tokens: Sequence[str], array: NDArray[np.floating[Any]]
-    ) -> None:
-        """Write one sentence."""
-
-    def finish(self) -> None:
-        """Write what belongs at the end of the file, and close it."""
-
-    def discard(self) -> None:
-        """Close the file in any state; called after `finish` as well."""
-
-
 def replace_surrogates(text: str) -> str:
     """Lone surrogates, which UTF-8 cannot hold, become U+FFFD."""
     return _SURROGATES.sub("\ufffd", text)
 
 
-class Hdf5Sink:
+@contextmanager
+def hdf5_sink(path: Path, sentence_index: bool) -> Iterator[Add]:
     """AllenNLP's layout: a dataset per sentence and, at the end, the index of sentences.
 
     The index is one JSON string, which HDF5 takes at once. It grows in a side file and is in memory
     only while the file is finished. Of equal sentences the last is found, because a JSON reader
     keeps the last of equal keys.
     """
+    import h5py
 
-    INDEX_KEY = "sentence_to_index"
-    LARGEST_INDEX = 1 << 31
-    """Bytes of JSON; a variable-length string of HDF5 ends at 4 GiB."""
+    file = create_hdf5(path)
 
-    def __init__(self, path: Path, side: Path | None) -> None:
-        self._file = create_hdf5(path)
-        self._index = side.open("x+b") if side is not None else None
-
-    def add(
-        self, index: int, sentence: str, tokens: Sequence[str], array: NDArray[np.floating[Any]]
-    ) -> None:
-        """Write one dataset and one entry of the index."""
-        self._file.create_dataset(str(index), data=array)
-        if self._index is None:
+    def add(number: int, sentence: str, tokens: Sequence[str], array: Array) -> None:
+        file.create_dataset(str(number), data=array)
+        if index is None:
             return
         # ASCII escapes keep NULs and lone surrogates, which an HDF5 string could not hold.
-        start = ", " if self._index.tell() else "{"
-        self._index.write(f'{start}{json.dumps(sentence)}: "{index}"'.encode("ascii"))
-        if self._index.tell() > self.LARGEST_INDEX:
+        start = ", " if index.tell() else "{"
+        index.write(f'{start}{json.dumps(sentence)}: "{number}"'.encode("ascii"))
+        if index.tell() > LARGEST_INDEX:
             raise DataError(
-                f"Sentence {index}: the index of sentences exceeds {self.LARGEST_INDEX} bytes. "
+                f"Sentence {number}: the index of sentences exceeds {LARGEST_INDEX} bytes. "
                 "Leave it out (sentence_index=False), or split the input."
             )
 
-    def finish(self) -> None:
-        """Write the index and close."""
-        if self._index is not None:
-            import h5py
-
-            self._index.write(b"}" if self._index.tell() else b"{}")
-            self._index.seek(0)
-            text = self._index.read().decode("ascii")
-            dataset = self._file.create_dataset(self.INDEX_KEY, (1,), dtype=h5py.string_dtype())
-            dataset[0] = text
-        self._file.close()
-
-    def discard(self) -> None:
-        """Close both files."""
-        if self._index is not None:
-            self._index.close()
-        # What was not written before is lost, and HDF5 may raise once more.
+    try:
+        with TemporaryFile(dir=path.parent) if sentence_index else nullcontext() as index:
+            yield add
+            if index is not None:
+                index.write(b"}" if index.tell() else b"{}")
+                index.seek(0)
+                text = index.read().decode("ascii")
+                dataset = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
+                dataset[0] = text
+        file.close()
+    finally:
+        # After an error what was not written before is lost, and HDF5 may raise once more.
         with suppress(OSError, RuntimeError):
-            self._file.close()
+            file.close()
 
 
-class ParquetSink:
+@contextmanager
+def parquet_sink(
+    path: Path, dtype: np.dtype[Any], metadata: Mapping[str, str], source: str | None
+) -> Iterator[Add]:
     """A row per sentence: index, text, tokens, the flat vectors and their shape.
 
     With a `source`, that column comes first.
     """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data", "Writing Parquet files") from error
 
-    GROUP_BYTES = 16 << 20
-    """Rows are buffered up to this size, and become a row group."""
+    sources = [] if source is None else [replace_surrogates(source)]
+    schema = pa.schema(
+        [
+            *(("source", pa.string()) for _ in sources),
+            ("index", pa.int64()),
+            ("text", pa.string()),
+            ("tokens", pa.list_(pa.string())),
+            ("vectors", pa.list_(pa.from_numpy_dtype(dtype))),
+            ("shape", pa.list_(pa.int32())),
+        ],
+        metadata={f"elmokit.{key}": value for key, value in metadata.items()},
+    )
+    rows: list[tuple[int, str, list[str], Array]] = []
+    buffered = 0  # bytes
 
-    def __init__(
-        self,
-        path: Path,
-        dtype: np.dtype[Any],
-        metadata: Mapping[str, str],
-        source: str | None = None,
-    ) -> None:
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError as error:
-            raise MissingExtraError("pyarrow", "data", "Writing Parquet files") from error
-
-        self._pa = pa
-        self._source = None if source is None else replace_surrogates(source)
-        self._schema = pa.schema(
-            [
-                *([] if source is None else [("source", pa.string())]),
-                ("index", pa.int64()),
-                ("text", pa.string()),
-                ("tokens", pa.list_(pa.string())),
-                ("vectors", pa.list_(pa.from_numpy_dtype(dtype))),
-                ("shape", pa.list_(pa.int32())),
-            ],
-            metadata={f"elmokit.{key}": value for key, value in metadata.items()},
-        )
-        # Numbers of vectors hardly repeat: a dictionary or minima of them would only cost space.
-        self._writer = pq.ParquetWriter(
-            path,
-            self._schema,
-            use_dictionary=False if source is None else ["source"],
-            write_statistics=["index"],
-        )
-        self._rows: list[tuple[int, str, list[str], NDArray[np.floating[Any]]]] = []
-        self._bytes = 0
-
-    def add(
-        self, index: int, sentence: str, tokens: Sequence[str], array: NDArray[np.floating[Any]]
-    ) -> None:
-        """Buffer one row, and write a row group when there are enough."""
+    def add(index: int, sentence: str, tokens: Sequence[str], array: Array) -> None:
+        nonlocal buffered
         text, names = replace_surrogates(sentence), [replace_surrogates(t) for t in tokens]
-        self._rows.append((index, text, names, array.copy()))
-        self._bytes += (
-            512 + array.nbytes + 4 * len(text) + sum(64 + 4 * len(name) for name in names)
-        )
-        if self._bytes >= self.GROUP_BYTES:
-            self._flush()
+        rows.append((index, text, names, array.copy()))
+        buffered += 512 + array.nbytes + 4 * len(text) + sum(64 + 4 * len(name) for name in names)
+        if buffered >= GROUP_BYTES:
+            flush()
 
-    def finish(self) -> None:
-        """Write the last row group and the footer."""
-        self._flush()
-        self._writer.close()
-
-    def discard(self) -> None:
-        """Close the file."""
-        self._rows.clear()
-        self._writer.close()
-
-    def _flush(self) -> None:
-        if not self._rows:
+    def flush() -> None:
+        nonlocal buffered
+        if not rows:
             return
-        pa = self._pa
-        indices, texts, tokens, arrays = zip(*self._rows, strict=True)
+        indices, texts, tokens, arrays = zip(*rows, strict=True)
         offsets = np.cumsum([0, *(array.size for array in arrays)], dtype=np.int64)
         if offsets[-1] >= 1 << 31:
             raise DataError(
@@ -437,136 +364,102 @@ class ParquetSink:
                 "Parquet list holds. Use .h5 or .safetensors, or split the sentence."
             )
         values = pa.array(np.concatenate([array.reshape(-1) for array in arrays]))
-        sources = [] if self._source is None else [pa.array([self._source] * len(indices))]
         columns = [
-            *sources,
+            *(pa.array([name] * len(indices)) for name in sources),
             pa.array(indices, pa.int64()),
             pa.array(texts, pa.string()),
             pa.array(tokens, pa.list_(pa.string())),
             pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values),
             pa.array([array.shape for array in arrays], pa.list_(pa.int32())),
         ]
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
-        self._rows.clear()
-        self._bytes = 0
+        writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        rows.clear()
+        buffered = 0
+
+    # Numbers of vectors hardly repeat: a dictionary or minima of them would only cost space.
+    repeating = ["source"] if sources else False
+    with pq.ParquetWriter(
+        path, schema, use_dictionary=repeating, write_statistics=["index"]
+    ) as writer:
+        yield add
+        flush()
 
 
-class NpzSink:
+@contextmanager
+def npz_sink(path: Path) -> Iterator[Add]:
     """A zip archive with one ``.npy`` member per sentence, not compressed."""
 
-    def __init__(self, path: Path) -> None:
-        self._zip = zipfile.ZipFile(path, "x", zipfile.ZIP_STORED)
-
-    def add(
-        self, index: int, sentence: str, tokens: Sequence[str], array: NDArray[np.floating[Any]]
-    ) -> None:
-        """Write one member."""
+    def add(index: int, sentence: str, tokens: Sequence[str], array: Array) -> None:
         about = zipfile.ZipInfo(f"{index}.npy")  # without a time: equal vectors, equal files
-        with self._zip.open(about, "w", force_zip64=True) as member:
+        with archive.open(about, "w", force_zip64=True) as member:
             np.lib.format.write_array(member, array, allow_pickle=False)
 
-    def finish(self) -> None:
-        """Write the directory of the archive."""
-        self._zip.close()
-
-    def discard(self) -> None:
-        """Close the archive."""
-        self._zip.close()
+    with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
+        yield add
 
 
-class NpySink:
+@contextmanager
+def npy_sink(path: Path, dtype: np.dtype[Any]) -> Iterator[Add]:
     """One array with a row per sentence. Its header has a fixed size and is written last."""
+    rows = 0
+    shape: tuple[int, ...] = (0,)
 
-    HEADER_BYTES = 128
-
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        self._file = path.open("xb")
-        self._file.write(bytes(self.HEADER_BYTES))
-        self._descr = np.lib.format.dtype_to_descr(dtype)
-        self._rows = 0
-        self._shape: tuple[int, ...] = (0,)
-
-    def add(
-        self, index: int, sentence: str, tokens: Sequence[str], array: NDArray[np.floating[Any]]
-    ) -> None:
-        """Write one row; its number is the index, so no index may be left out."""
-        if index != self._rows:
+    def add(index: int, sentence: str, tokens: Sequence[str], array: Array) -> None:
+        nonlocal rows, shape
+        if index != rows:  # a row's number is its index
             raise DataError(
-                f"Sentence {index} follows sentence {self._rows - 1}: a .npy file has a row for "
+                f"Sentence {index} follows sentence {rows - 1}: a .npy file has a row for "
                 "every index. Use .parquet, .h5, .npz or .safetensors to leave some out."
             )
-        self._shape = array.shape
-        self._file.write(array.tobytes())
-        self._rows += 1
+        shape = array.shape
+        file.write(array.tobytes())
+        rows += 1
 
-    def finish(self) -> None:
-        """Write the header."""
-        about = {"descr": self._descr, "fortran_order": False, "shape": (self._rows, *self._shape)}
+    with path.open("xb") as file:
+        file.write(bytes(NPY_HEADER_BYTES))
+        yield add
+        descr = np.lib.format.dtype_to_descr(dtype)
+        about = {"descr": descr, "fortran_order": False, "shape": (rows, *shape)}
         magic = np.lib.format.magic(1, 0)
-        text = repr(about).encode("ascii")
-        space = self.HEADER_BYTES - len(magic) - 2
-        self._file.seek(0)
-        self._file.write(magic + struct.pack("<H", space) + text.ljust(space - 1) + b"\n")
-        self._file.close()
-
-    def discard(self) -> None:
-        """Close the file."""
-        self._file.close()
+        space = NPY_HEADER_BYTES - len(magic) - 2
+        text = repr(about).encode("ascii").ljust(space - 1) + b"\n"
+        file.seek(0)
+        file.write(magic + struct.pack("<H", space) + text)
 
 
-class SafetensorsSink:
+@contextmanager
+def safetensors_sink(
+    path: Path, dtype: np.dtype[Any], metadata: Mapping[str, str]
+) -> Iterator[Add]:
     """Tensors named by index. The header comes first but is known last.
 
     Data and header grow in two side files, which are joined at the end: finishing needs the size of
     the data a second time on disk, but not in memory.
     """
+    kind = {"float32": "F32", "float16": "F16"}[dtype.name]
 
-    LARGEST_HEADER = 100_000_000
-    """Bytes; safetensors readers refuse longer headers."""
-
-    def __init__(
-        self,
-        path: Path,
-        sides: tuple[Path, Path],
-        dtype: np.dtype[Any],
-        metadata: Mapping[str, str],
-    ) -> None:
-        self._path = path
-        self._data = sides[0].open("x+b")
-        self._header = sides[1].open("x+b")
-        self._dtype = {"float32": "F32", "float16": "F16"}[dtype.name]
-        self._header.write(f'{{"__metadata__":{json.dumps(dict(metadata))}'.encode("ascii"))
-
-    def add(
-        self, index: int, sentence: str, tokens: Sequence[str], array: NDArray[np.floating[Any]]
-    ) -> None:
-        """Append one tensor."""
-        begin = self._data.tell()
-        self._data.write(array.tobytes())
-        about = {
-            "dtype": self._dtype,
-            "shape": array.shape,
-            "data_offsets": [begin, self._data.tell()],
-        }
-        entry = f',"{index}":{json.dumps(about, separators=(",", ":"))}'
-        self._header.write(entry.encode("ascii"))
-        if self._header.tell() + 8 > self.LARGEST_HEADER:
+    def add(index: int, sentence: str, tokens: Sequence[str], array: Array) -> None:
+        begin = data.tell()
+        data.write(array.tobytes())
+        about = {"dtype": kind, "shape": array.shape, "data_offsets": [begin, data.tell()]}
+        header.write(f',"{index}":{json.dumps(about, separators=(",", ":"))}'.encode("ascii"))
+        if header.tell() + 8 > LARGEST_HEADER:
             raise DataError(
-                f"Sentence {index}: the header exceeds {self.LARGEST_HEADER} bytes, the most that "
+                f"Sentence {index}: the header exceeds {LARGEST_HEADER} bytes, the most that "
                 "safetensors readers accept. Use .parquet or .h5, or split the input."
             )
 
-    def finish(self) -> None:
-        """Join length, header and data."""
-        self._header.write(b"}")
-        self._header.write(b" " * (-self._header.tell() % 8))  # the data starts aligned
-        with self._path.open("xb") as file:
-            file.write(struct.pack("<Q", self._header.tell()))
-            for part in (self._header, self._data):
-                part.seek(0)
-                shutil.copyfileobj(part, file, 1 << 20)
-
-    def discard(self) -> None:
-        """Close both side files."""
-        self._data.close()
-        self._header.close()
+    folder = path.parent
+    with (
+        path.open("xb") as file,
+        TemporaryFile(dir=folder) as data,
+        TemporaryFile(dir=folder) as header,
+    ):
+        header.write(f'{{"__metadata__":{json.dumps(dict(metadata))}'.encode("ascii"))
+        yield add
+        header.write(b"}")
+        header.write(b" " * (-header.tell() % 8))  # the data starts aligned
+        file.write(struct.pack("<Q", header.tell()))
+        for part in (header, data):
+            part.seek(0)
+            shutil.copyfileobj(part, file, 1 << 20)

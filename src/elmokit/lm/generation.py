@@ -52,7 +52,14 @@ def generate(
     Raises:
         ConfigError: The model cannot predict words, or a setting is impossible.
     """
-    _check(tokens, temperature, top_k, top_p)
+    if not isinstance(tokens, int) or tokens < 0:
+        raise ConfigError(f"tokens={tokens!r}: give the most words to generate")
+    if not (math.isfinite(temperature) and temperature >= 0):
+        raise ConfigError(f"temperature={temperature!r}: give a number of at least 0")
+    if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
+        raise ConfigError(f"top_k={top_k!r}: give a positive number of words")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ConfigError(f"top_p={top_p!r}: give a share above 0, at most 1")
     model = LanguageModel(elmo)
     allowed = model.is_word().cpu().clone()  # (V,)
     allowed[model.end] = True
@@ -96,23 +103,10 @@ def _sample(
     return int(best.indices[torch.multinomial(kept, 1, generator=generator)])
 
 
-def _check(tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
-    if not isinstance(tokens, int) or tokens < 0:
-        raise ConfigError(f"tokens={tokens!r}: give the most words to generate")
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise ConfigError(f"temperature={temperature!r}: give a number of at least 0")
-    if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
-        raise ConfigError(f"top_k={top_k!r}: give a positive number of words")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ConfigError(f"top_p={top_p!r}: give a share above 0, at most 1")
-
-
 class ForwardReader:
     """The forward direction with an explicit state: words after a token are never read.
 
-    Args:
-        elmo: The model; its weights are shared.
-        use_cache: Look words up in the cache; not while the model is trained.
+    The weights are shared; words are looked up in the cache unless the model is trained.
     """
 
     def __init__(self, elmo: Elmo, *, use_cache: bool = True) -> None:
@@ -132,8 +126,7 @@ class ForwardReader:
     ) -> tuple[list[Tensor], list[LstmState]]:
         """Read the next words of each row, at least one.
 
-        Returns:
-            The L + 1 layers of the words, row after row, (N, P) each; the state after them.
+        Returns their L + 1 layers, row after row, (N, P) each, and the states after them.
         """
         flat = [word for words in rows for word in words]
         vectors = self._elmo.embed_tokens([flat], use_cache=self._use_cache)[0]

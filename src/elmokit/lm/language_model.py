@@ -40,24 +40,20 @@ class LanguageModel:
 
     def __init__(self, elmo: Elmo) -> None:
         softmax, vocabulary = elmo.bilm.softmax, elmo.vocabulary
-        for part, name in ((softmax, "softmax"), (vocabulary, "vocabulary")):
-            if part is None:
-                raise ConfigError(
-                    f"{elmo.source}: the model has no {name}, so it cannot predict words. Load it "
-                    "with load(..., softmax=FILE, vocabulary=FILE) (--softmax and --vocabulary on "
-                    "the command line), or load the TensorFlow checkpoint, which has both"
-                )
-        assert softmax is not None
-        assert vocabulary is not None
-        text = elmo.config.text
-        for marker, number in ((text.begin, vocabulary.begin), (text.end, vocabulary.end)):
-            if number is None:
-                raise ConfigError(
-                    f"{elmo.source}: the vocabulary lacks the sentence marker {marker!r}, which a "
-                    "language model predicts; give the vocabulary the softmax was trained with"
-                )
-        assert vocabulary.begin is not None
-        assert vocabulary.end is not None
+        if softmax is None or vocabulary is None:
+            name = "softmax" if softmax is None else "vocabulary"
+            raise ConfigError(
+                f"{elmo.source}: the model has no {name}, so it cannot predict words. Load it "
+                "with load(..., softmax=FILE, vocabulary=FILE) (--softmax and --vocabulary on "
+                "the command line), or load the TensorFlow checkpoint, which has both"
+            )
+        if vocabulary.begin is None or vocabulary.end is None:
+            text = elmo.config.text
+            marker = text.begin if vocabulary.begin is None else text.end
+            raise ConfigError(
+                f"{elmo.source}: the vocabulary lacks the sentence marker {marker!r}, which a "
+                "language model predicts; give the vocabulary the softmax was trained with"
+            )
         self.elmo = elmo
         self.vocabulary = vocabulary
         self.begin = vocabulary.begin
@@ -69,23 +65,22 @@ class LanguageModel:
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
         """Rows of the softmax for the words; words outside the vocabulary are ``<UNK>``."""
-        return [self._id(token) for token in tokens]
-
-    def _id(self, token: str) -> int:
-        found = self.vocabulary.id(token)
-        if found is None:
-            raise DataError(
-                f"the word {token!r} is not in the model's vocabulary, which has no entry for "
-                "unknown words: leave the sentence out"
-            )
-        return found
+        ids = []
+        for token in tokens:
+            found = self.vocabulary.id(token)
+            if found is None:
+                raise DataError(
+                    f"the word {token!r} is not in the model's vocabulary, which has no entry for "
+                    "unknown words: leave the sentence out"
+                )
+            ids.append(found)
+        return ids
 
     def read(self, batch: Sequence[Sequence[str]]) -> tuple[dict[str, Tensor], list[int]]:
         """Read sentences, each from a zero initial state.
 
-        Returns:
-            The top layer of each direction (N, P) over the flat batch with its sentence
-            markers, and the sentences' lengths with the markers.
+        Returns the top layer of each direction (N, P) over the flat batch with its sentence
+        markers, and the sentences' lengths with the markers.
         """
         tokens, packing, lengths = self.elmo.embed_tokens(batch)
         top = tokens
@@ -129,11 +124,7 @@ class LanguageModel:
     def predictions(
         self, tokens: Sequence[str], positions: Iterable[int]
     ) -> Iterator[dict[str, Tensor]]:
-        """What each direction predicts at positions of a sentence, the word there not read.
-
-        Yields:
-            For each position the directions' log-probabilities of all words, (V,) each.
-        """
+        """Each direction's log-probabilities of all words (V,) at positions; these are not read."""
         with no_gradients():
             outputs, _ = self.read([tokens])
         for position in positions:
@@ -147,11 +138,7 @@ class LanguageModel:
             yield found
 
     def top_words(self, logp: Tensor, k: int) -> tuple[list[int], Tensor]:
-        """The `k` best words by log-probabilities (V,), special words left out.
-
-        Returns:
-            Their ids, best first, and their log-probabilities; fewer if there are not so many.
-        """
+        """Ids and log-probabilities of the `k` best words, special ones left out, by logp (V,)."""
         is_word = self.is_word()
         best = logp.masked_fill(~is_word, -torch.inf).topk(min(k, int(is_word.sum())))
         return best.indices.tolist(), best.values
@@ -160,18 +147,14 @@ class LanguageModel:
         """Which rows of the vocabulary are words: not the special ones, not empty ones."""
         mask = _WORD_MASKS.get(self.vocabulary)
         if mask is None:
-            mask = _WORD_MASKS[self.vocabulary] = _word_mask(self.vocabulary)
+            special = {self.begin, self.end, self.vocabulary.unknown}
+            # A row without a word, and the earlier rows of a repeated word, are never predicted.
+            named = [
+                bool(word) and self.vocabulary.id(word) == number and number not in special
+                for number, word in enumerate(self.vocabulary)
+            ]
+            mask = _WORD_MASKS[self.vocabulary] = torch.tensor(named, dtype=torch.bool)
         return mask.to(self.elmo.device)  # (V,)
 
 
 _WORD_MASKS: WeakKeyDictionary[Vocabulary, Tensor] = WeakKeyDictionary()
-
-
-def _word_mask(vocabulary: Vocabulary) -> Tensor:
-    special = {vocabulary.begin, vocabulary.end, vocabulary.unknown}
-    # A row without a word, and the earlier rows of a repeated word, are never predicted.
-    named = [
-        bool(word) and vocabulary.id(word) == number and number not in special
-        for number, word in enumerate(vocabulary)
-    ]
-    return torch.tensor(named, dtype=torch.bool)  # (V,)

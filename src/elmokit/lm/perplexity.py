@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.engines import LstmState, no_gradients
@@ -61,18 +63,6 @@ class Perplexity:
         )
 
 
-@dataclass
-class _Sums:
-    """Sums over the text."""
-
-    forward: float = 0.0
-    backward: float = 0.0
-    sentences: int = 0
-    tokens: int = 0
-    predictions: int = 0
-    unknown: int = 0
-
-
 def perplexity(
     elmo: Elmo,
     texts: str | Iterable[Sentence],
@@ -115,37 +105,39 @@ def perplexity(
     # Numbered before the blank ones go, so that an error names the right text.
     numbered = (elmo.tokens(text, number) for number, text in enumerate(given))
     sentences = (tokens for tokens in numbered if tokens)
-    if state == "fresh":
-        sums = _fresh(elmo, sentences, batch_tokens)
-    else:
-        sums = _carry(model, sentences, rows, batch_tokens)
+    parts = (
+        _fresh(elmo, sentences, batch_tokens)
+        if state == "fresh"
+        else _carry(model, sentences, rows, batch_tokens)
+    )
+    forward, backward, *counts = sum(parts, np.zeros(6)).tolist()
+    read, tokens, predictions, unknown = map(int, counts)
+    if not read:
+        raise DataError("the text has no tokens, so there is nothing to predict")
     both = "backward" in model.directions
-    total = (sums.forward + sums.backward) / 2 if both else sums.forward
+    total = (forward + backward) / 2 if both else forward
     return Perplexity(
-        perplexity=perplexity_of(total, sums.predictions),
-        forward=perplexity_of(sums.forward, sums.predictions),
-        backward=perplexity_of(sums.backward, sums.predictions) if both else None,
-        sentences=sums.sentences,
-        tokens=sums.tokens,
-        predictions=sums.predictions,
-        oov_rate=sums.unknown / sums.tokens,
+        perplexity=perplexity_of(total, predictions),
+        forward=perplexity_of(forward, predictions),
+        backward=perplexity_of(backward, predictions) if both else None,
+        sentences=read,
+        tokens=tokens,
+        predictions=predictions,
+        oov_rate=unknown / tokens,
         vocabulary=len(model.vocabulary),
         state=state,
     )
 
 
-def _fresh(elmo: Elmo, sentences: Iterable[list[str]], batch_tokens: int) -> _Sums:
-    sums = _Sums()
+Sums = NDArray[np.float64]
+"""Of a part of the text: both directions' log-probabilities; sentences, tokens, predictions per
+direction, unknown tokens."""
+
+
+def _fresh(elmo: Elmo, sentences: Iterable[list[str]], batch_tokens: int) -> Iterator[Sums]:
     for score in score_stream(elmo, sentences, batch_tokens=batch_tokens):
-        sums.forward += score.forward_logprob
-        sums.backward += score.backward_logprob or 0.0
-        sums.sentences += 1
-        sums.tokens += len(score.tokens)
-        sums.predictions += len(score.forward)
-        sums.unknown += int(score.unknown.sum())
-    if not sums.sentences:
-        raise DataError("the text has no tokens, so there is nothing to predict")
-    return sums
+        logps = score.forward_logprob, score.backward_logprob or 0.0
+        yield np.array([*logps, 1, len(score.tokens), len(score.forward), score.unknown.sum()])
 
 
 Cursor = tuple[list[str], int]
@@ -154,22 +146,19 @@ Cursor = tuple[list[str], int]
 
 def _carry(
     model: LanguageModel, sentences: Iterable[list[str]], rows: int, batch_tokens: int
-) -> _Sums:
+) -> Iterator[Sums]:
     text = model.elmo.config.text
     wrapped = ([text.begin, *tokens, text.end] for tokens in sentences)
     steps = _steps(wrapped, rows)
-    sums = _Sums()
     states = model.elmo.bilm.zero_states(rows)
     while window := list(islice(steps, max(1, batch_tokens // rows))):
         cursors = [step[row] for row in range(rows) for step in window]
         with no_gradients():
-            states = _read_window(model, cursors, len(window), states, sums)
+            logps, states = _read_window(model, cursors, len(window), states)
         words = [marked[step + 1] for marked, step in cursors if step + 2 < len(marked)]
-        sums.sentences += sum(step == 0 for _, step in cursors)
-        sums.tokens += len(words)
-        sums.predictions += len(cursors)
-        sums.unknown += sum(number == model.vocabulary.unknown for number in model.ids(words))
-    return sums
+        started = sum(step == 0 for _, step in cursors)
+        unknown = sum(number == model.vocabulary.unknown for number in model.ids(words))
+        yield np.array([*logps, started, len(words), len(cursors), unknown])
 
 
 def _steps(sentences: Iterator[list[str]], rows: int) -> Iterator[list[Cursor]]:
@@ -193,13 +182,9 @@ def _steps(sentences: Iterator[list[str]], rows: int) -> Iterator[list[Cursor]]:
 
 
 def _read_window(
-    model: LanguageModel,
-    cursors: list[Cursor],
-    steps: int,
-    states: list[LstmState],
-    sums: _Sums,
-) -> list[LstmState]:
-    """Advance all rows by some steps, add up their log-probabilities, return their states."""
+    model: LanguageModel, cursors: list[Cursor], steps: int, states: list[LstmState]
+) -> tuple[tuple[float, float], list[LstmState]]:
+    """Advance all rows by some steps: both directions' log-probabilities, and the new states."""
     inputs: list[str] = []
     targets: list[int] = []
     for direction in model.directions:
@@ -222,9 +207,7 @@ def _read_window(
     outputs = torch.cat(top.chunk(len(model.directions), dim=1))  # (2N, P)
     logp = model.log_probabilities(outputs, torch.tensor(targets, device=device)).cpu()  # (2N,)
     totals = logp.double().view(len(model.directions), -1).sum(dim=1).tolist()
-    sums.forward += totals[0]
-    sums.backward += sum(totals[1:])
-    return reached
+    return (totals[0], sum(totals[1:])), reached
 
 
 class _StreamPacking(Packing):

@@ -29,11 +29,7 @@ Record = dict[str, Any]
 
 
 def rescore(
-    elmo: Elmo,
-    records: Iterable[Record],
-    weight: float = 0.5,
-    *,
-    batch_tokens: int = BATCH_TOKENS,
+    elmo: Elmo, records: Iterable[Record], weight: float = 0.5, *, batch_tokens: int = BATCH_TOKENS
 ) -> Iterator[Record]:
     """Add the language model's score to every hypothesis and sort each list again.
 
@@ -88,21 +84,21 @@ def read_nbest(source: str | Path) -> Iterator[Record]:
         DataError: At once if there is no such file; while reading, if a line is not what it
             should be; the message names the file and the line.
     """
-    return _records(
-        numbered_lines(source), "standard input" if source == "-" else os.fspath(source)
-    )
+    lines = numbered_lines(source)
+    name = "standard input" if source == "-" else os.fspath(source)
 
+    def records() -> Iterator[Record]:
+        for number, line in lines:
+            if line.isspace():
+                continue
+            where = f"{name}, line {number}"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{where}: not a line of JSON ({error})") from None
+            yield _checked(record, where)
 
-def _records(lines: Iterable[tuple[int, str]], name: str) -> Iterator[Record]:
-    for number, line in lines:
-        if line.isspace():
-            continue
-        where = f"{name}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not a line of JSON ({error})") from None
-        yield _checked(record, where)
+    return records()
 
 
 def _checked(record: Any, where: str) -> Record:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from elmokit.engines import no_gradients
 from elmokit.errors import ConfigError
@@ -151,13 +150,15 @@ def score_stream(
 
 
 def _score(model: LanguageModel, batch: list[list[str]]) -> list[Score]:
-    """Score one batch."""
     ids = [model.ids(tokens) for tokens in batch]
     with no_gradients():
         outputs, lengths = model.read(batch)
         flat = [number for words in ids for number in (model.begin, *words, model.end)]
         targets = torch.tensor(flat, device=model.elmo.device)  # (N,)
-        is_first, is_last = _edges(lengths, targets.device)
+        ends = torch.tensor(lengths).cumsum(0)  # (B,)
+        edges = torch.zeros(int(ends[-1]), dtype=torch.bool)  # (N,)
+        edges[ends - 1] = True
+        is_first, is_last = edges.roll(1).to(targets.device), edges.to(targets.device)
         # The word at t is predicted by the forward output at t - 1 and the backward output at
         # t + 1. Nothing predicts the marker that a direction starts from.
         logps = {
@@ -179,11 +180,3 @@ def _score(model: LanguageModel, batch: list[list[str]]) -> list[Score]:
         )
         for i, tokens in enumerate(batch)
     ]
-
-
-def _edges(lengths: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Which tokens of a flat batch begin a sentence, and which end one: (N,), (N,)."""
-    ends = torch.tensor(lengths).cumsum(0)  # (B,)
-    is_last = torch.zeros(int(ends[-1]), dtype=torch.bool)  # (N,)
-    is_last[ends - 1] = True
-    return is_last.roll(1).to(device), is_last.to(device)

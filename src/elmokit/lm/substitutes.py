@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import Tensor
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import LanguageModel
@@ -51,7 +50,7 @@ def substitutes(elmo: Elmo, tokens: Sentence, position: int, k: int = 10) -> lis
         DataError: The sentence has no such position.
     """
     model = LanguageModel(elmo)
-    return _best(model, _predictions(model, tokens, position), model.directions, k)
+    return _best(model, tokens, position, model.directions, k)
 
 
 def guesses(
@@ -71,11 +70,12 @@ def guesses(
     if direction not in model.directions:
         known = " or ".join(map(repr, model.directions))
         raise ConfigError(f"direction={direction!r}: this model reads {known}")
-    return _best(model, _predictions(model, tokens, position), (direction,), k)
+    return _best(model, tokens, position, (direction,), k)
 
 
-def _predictions(model: LanguageModel, tokens: Sentence, position: int) -> dict[str, Tensor]:
-    """Each direction's log-probabilities of all words at the position: (V,)."""
+def _best(
+    model: LanguageModel, tokens: Sentence, position: int, directions: Sequence[str], k: int
+) -> list[Substitute]:
     words = model.elmo.tokens(tokens, 0)
     if isinstance(position, bool) or not isinstance(position, int):
         raise DataError(f"position {position!r}: give a whole number, counted from 0")
@@ -84,12 +84,7 @@ def _predictions(model: LanguageModel, tokens: Sentence, position: int) -> dict[
             f"position {position} is outside the sentence, whose {len(words)} tokens are counted "
             "from 0"
         )
-    return next(model.predictions(words, [position]))
-
-
-def _best(
-    model: LanguageModel, logps: Mapping[str, Tensor], directions: Sequence[str], k: int
-) -> list[Substitute]:
+    logps = next(model.predictions(words, [position]))
     if not isinstance(k, int) or k < 1:
         raise ConfigError(f"k={k!r}: give a positive number")
     product = torch.stack([logps[name] for name in directions]).sum(dim=0)  # (V,)

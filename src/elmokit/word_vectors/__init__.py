@@ -16,9 +16,5 @@ if TYPE_CHECKING:
     from elmokit.word_vectors.table import WordVectors
 else:
     __getattr__, __dir__, __all__ = lazy_names(
-        __name__,
-        {
-            "table": "WordVectors",
-            "averages": "average_words",
-        },
+        __name__, {"table": "WordVectors", "averages": "average_words"}
     )

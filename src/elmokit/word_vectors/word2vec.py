@@ -88,11 +88,7 @@ def read_glove_text(file: io.BufferedReader, path: Path, limit: int | None) -> T
 
 
 def read_word2vec_binary(
-    file: io.BufferedReader,
-    path: Path,
-    header: tuple[int, int],
-    bound: int,
-    limit: int | None,
+    file: io.BufferedReader, path: Path, header: tuple[int, int], bound: int, limit: int | None
 ) -> Table:
     """Read the records after the header of a word2vec binary file.
 
