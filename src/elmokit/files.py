@@ -171,13 +171,9 @@ def write_tensors(
 ) -> None:
     """Write tensors of any device to a safetensors file, atomically.
 
-    Args:
-        path: Where to.
-        tensors: By name.
-        metadata: Texts that go into the header. The library writes several in random order:
-            where files should be equal byte for byte, give none beside the checksums.
-        checksums: Add the tensors' CRC-32 to the metadata, as JSON under ``crc32``.
-        sync: Flush the file to the disk before it appears under its name.
+    `metadata` are texts for the header. The library writes several in random order: where files
+    should be equal byte for byte, give none beside the checksums, which are the CRC-32 of each
+    tensor, as JSON under ``crc32``. `sync` flushes the file to the disk before it appears.
     """
     from safetensors.torch import save_file
 

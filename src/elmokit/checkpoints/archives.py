@@ -126,8 +126,7 @@ def _copy(path: Path, stream: IO[bytes], target: Path, limit: int) -> int:
     written = _ENTRY_COST
     with target.open("xb") as out:
         while written <= limit:
-            block = stream.read(_BLOCK)
-            if not block:
+            if not (block := stream.read(_BLOCK)):
                 return written
             written += len(block)
             out.write(block)

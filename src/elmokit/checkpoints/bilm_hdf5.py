@@ -63,10 +63,8 @@ def read_token_vectors(path: Path, width: int) -> Array:
 def write(checkpoint: Checkpoint, path: Path) -> None:
     """Write weights to `path` and the options beside it (see `options_path`).
 
-    The vocabulary goes to ``vocab.txt`` beside them when the model has one.
-
-    Raises:
-        CheckpointError: The model, or a word of its vocabulary, cannot be stored in this format.
+    The vocabulary goes to ``vocab.txt`` beside them when the model has one. What this format cannot
+    store, a word of the vocabulary for one, is a `CheckpointError`.
     """
     options, datasets = to_bilm(checkpoint.config, checkpoint.weights)
     path.parent.mkdir(parents=True, exist_ok=True)

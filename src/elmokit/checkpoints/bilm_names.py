@@ -72,9 +72,6 @@ class BilmTensors:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
-    def __len__(self) -> int:
-        return len(self._names)
-
     def get(self, name: str, *shape: int | None) -> Tensor:
         """Read a tensor and compare its shape with the expected one (None: any size)."""
         if name not in self._names:
@@ -297,10 +294,8 @@ def to_bilm(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Translate from the canonical layout to ``options.json`` and HDF5 datasets.
 
-    The format has no softmax and no mixes; they are left out.
-
-    Raises:
-        CheckpointError: The model has parts the format cannot hold.
+    The format has no softmax and no mixes, which are left out; other parts that it cannot hold are
+    a `CheckpointError`.
     """
     if config.characters is not None and (
         config.characters.alphabet != "bytes" or config.words is not None

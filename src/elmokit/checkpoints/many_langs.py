@@ -59,33 +59,26 @@ def read(folder: Path) -> Checkpoint:
         config = ModelConfig(text=_TEXT, characters=characters, words=words, lstm=lstm)
     except ConfigError as error:
         raise CheckpointError(f"{where}: {error}") from None
-    symbols: tuple[str, ...] | None = None
-    if characters is not None:
-        symbols = tuple(_read_dictionary(folder / "char.dic", characters.rows))
+    symbols = tuple(_read_dictionary(folder / "char.dic", characters.rows)) if characters else None
     vocabulary: Vocabulary | None = None
     if words is not None:
         vocabulary = Vocabulary(_read_dictionary(folder / "word.dic", words.rows), _TEXT)
-    return Checkpoint(
-        config, weights, "ELMoForManyLangs", str(folder), vocabulary=vocabulary, symbols=symbols
-    )
+    return Checkpoint(config, weights, "ELMoForManyLangs", str(folder), vocabulary, symbols)
 
 
 def _architecture(folder: Path) -> dict[str, Any]:
     """The architecture file that config.json names, wherever its author kept it."""
-    settings = dict(_RELEASED)
     config = folder / "config.json"
-    if not config.is_file():
-        return settings
-    named = read_json(config).get("config_path")
-    if not isinstance(named, str):
-        return settings
+    named = read_json(config).get("config_path") if config.is_file() else None
     # The path is its author's; only the last part means anything here.
-    path = folder / PureWindowsPath(named).name
-    if os.path.isfile(path) and path != config:
-        given = read_json(path)
-        for part, values in _RELEASED.items():
-            settings[part] = {**values, **option_table(given, part, str(path))}
-    return settings
+    path = folder / PureWindowsPath(named).name if isinstance(named, str) else config
+    if path == config or not os.path.isfile(path):
+        return _RELEASED
+    given = read_json(path)
+    return {
+        part: {**values, **option_table(given, part, str(path))}
+        for part, values in _RELEASED.items()
+    }
 
 
 def _read_dictionary(path: Path, rows: int) -> list[str]:

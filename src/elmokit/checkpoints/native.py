@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +32,7 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.quantized import DTYPES, dequantize, quantize
 from elmokit.config import ModelConfig, TextConfig, from_dict, to_dict
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.files import atomic_folder, read_json, read_tensors, write_tensors
+from elmokit.files import atomic_folder, read_json, read_tensors, temporary_beside, write_tensors
 from elmokit.text.vocab import Vocabulary, split_lines
 
 FORMAT = "elmokit"
@@ -121,7 +120,7 @@ def update(checkpoint: Checkpoint, folder: Path) -> None:
     same shape that is there stays readable throughout, and a new one appears when complete.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / f".{secrets.token_hex(4)}.part"
+    fresh = temporary_beside(folder / CONFIG_FILE)
     fresh.mkdir()
     try:
         _write_files(checkpoint, fresh, "float32")

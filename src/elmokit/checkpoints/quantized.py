@@ -46,12 +46,11 @@ def quantize(tensors: Mapping[str, Tensor], *, int4_softmax: bool) -> dict[str, 
         if tensor.dim() < 2 or tensor.numel() < SMALLEST_MATRIX:
             stored[name] = tensor
             continue
-        int4 = int4_softmax and name == SOFTMAX_MATRIX
+        encode = quantize_int4 if int4_softmax and name == SOFTMAX_MATRIX else quantize_int8
         try:
-            codes, scales = quantize_int4(tensor) if int4 else quantize_int8(tensor)
+            stored[name], stored[name + SCALE] = encode(tensor)
         except ValueError as error:
             raise CheckpointError(f"the tensor {name} cannot be quantized: {error}") from None
-        stored[name], stored[name + SCALE] = codes, scales
     return stored
 
 

@@ -19,7 +19,6 @@ from elmokit.checkpoints import (
 )
 from elmokit.checkpoints.archives import extracted
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.tf_checkpoint import latest_prefix
 from elmokit.errors import CheckpointError
 
 EMBEDDED = Path(__file__).parent.parent / "models"
@@ -62,7 +61,7 @@ def _read_hdf5(folder: Path, extras: Extras) -> Checkpoint:
 
 
 def _read_tf_folder(folder: Path, extras: Extras) -> Checkpoint:
-    prefix = latest_prefix(folder)
+    prefix = tf_checkpoint.latest_prefix(folder)
     assert prefix is not None
     return tf_checkpoint.read(prefix, extras.options, extras.vocabulary)
 
@@ -170,10 +169,6 @@ def _download(source: str) -> Path:
         ) from None
 
 
-def _read_path(path: Path, extras: Extras) -> Checkpoint:
-    return _read_folder(path, extras) if path.is_dir() else _read_file(path, extras)
-
-
 def _read_folder(folder: Path, extras: Extras) -> Checkpoint:
     for _, matches, read in FOLDER_LAYOUTS.values():
         if matches(folder):
@@ -182,7 +177,9 @@ def _read_folder(folder: Path, extras: Extras) -> Checkpoint:
     raise CheckpointError(f"{folder}: no model found in this folder. Looked for:\n{looked_for}")
 
 
-def _read_file(path: Path, extras: Extras) -> Checkpoint:
+def _read_path(path: Path, extras: Extras) -> Checkpoint:
+    if path.is_dir():
+        return _read_folder(path, extras)
     if not path.is_file():  # opening a named pipe would wait for ever
         raise CheckpointError(f"{path}: not a regular file")
     if _starts(path, bilm_hdf5.SIGNATURE):

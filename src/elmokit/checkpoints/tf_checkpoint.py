@@ -144,16 +144,8 @@ class TensorEntry:
     """Checksum of the stored bytes, masked as TensorFlow writes it."""
     tf_dtype: int
     """TensorFlow's number of the dtype."""
-    slices: tuple[TensorSlice, ...] = ()
-    """The parts of a partitioned tensor; empty for an ordinary one."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSlice:
-    """One part of a partitioned tensor: where it starts on each axis, and its own entry."""
-
-    start: _Shape
-    entry: TensorEntry
+    slices: tuple[tuple[_Shape, TensorEntry], ...] = ()
+    """The parts of a partitioned tensor: where each starts on each axis, and its own entry."""
 
 
 class TensorBundle:
@@ -235,9 +227,9 @@ class TensorBundle:
             for extents in message.messages(7)
         )
         if slices:
-            if any(part.entry.tf_dtype != tf_dtype for part in slices):
+            if any(part.tf_dtype != tf_dtype for _, part in slices):
                 raise CheckpointError(f"{where}: its slices have another dtype than the whole")
-            size = sum(part.entry.size for part in slices)
+            size = sum(part.size for _, part in slices)
         stored = _STORED.get(tf_dtype)
         if stored is not None:
             expected = math.prod(shape) * stored.itemsize
@@ -259,7 +251,7 @@ class TensorBundle:
 
     def _slice(
         self, name: str, shape: _Shape, extents: list[Message], parts: _Parts, where: str
-    ) -> TensorSlice:
+    ) -> tuple[_Shape, TensorEntry]:
         # An extent without a length covers its whole axis; keys write that as start 0, length -1.
         ranges = [(e.integer(1), e.integer(2) if 2 in e else -1) for e in extents]
         where = f"{where}: slice {ranges[:_MAX_RANK]}"
@@ -277,7 +269,7 @@ class TensorBundle:
         entry = self._entry(name, record, {}, where)
         if entry.shape != lengths:
             raise CheckpointError(f"{where}: its own record says {entry.shape}, not {lengths}")
-        return TensorSlice(tuple(start for start, _ in ranges), entry)
+        return tuple(start for start, _ in ranges), entry
 
     def _shard_path(self, shard: int) -> Path:
         return _beside(self.prefix, f".data-{shard:05d}-of-{self._shards:05d}")
@@ -321,7 +313,7 @@ class TensorBundle:
         where = f"{self.prefix}: tensor {entry.name!r}"
         # Slices may claim the same bytes over and over: the files must hold the whole tensor.
         available = 0
-        for shard in sorted({part.entry.shard for part in entry.slices}):
+        for shard in sorted({part.shard for _, part in entry.slices}):
             with _open(self._shard_path(shard)) as file:
                 available += os.fstat(file.fileno()).st_size
         if entry.size > available:
@@ -331,14 +323,11 @@ class TensorBundle:
             )
         whole = np.empty(entry.shape, entry.dtype)
         filled = np.zeros(entry.shape, np.bool_)
-        for part in entry.slices:
-            region = tuple(
-                slice(start, start + length)
-                for start, length in zip(part.start, part.entry.shape, strict=True)
-            )
+        for start, part in entry.slices:
+            region = tuple(slice(a, a + size) for a, size in zip(start, part.shape, strict=True))
             if filled[region].any():
                 raise CheckpointError(f"{where}: its slices overlap")
-            whole[region] = self._load(part.entry)
+            whole[region] = self._load(part)
             filled[region] = True
         # The slices' sizes add up to the tensor's, so without an overlap nothing is left open.
         return whole

@@ -7,6 +7,7 @@ already added, and highways whose gate multiplies the input, so its sign is flip
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,6 @@ _MOST_COMPRESSION = 200  # a tensor that claims to be larger than this times its
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read a state dict saved by torch of any age; nothing but tensors is ever unpickled."""
-    import warnings
-
     check_expansion(path)
     try:
         size = path.stat().st_size

@@ -96,10 +96,7 @@ def token_cleaner(config: CleaningConfig) -> Callable[[list[str]], list[str]] | 
                 return ""
         return token.lower() if config.lower else token
 
-    def clean(tokens: list[str]) -> list[str]:
-        return [word for token in tokens if (word := cleaned(token))]
-
-    return clean
+    return lambda tokens: [word for token in tokens if (word := cleaned(token))]
 
 
 def _is_letter(character: str) -> bool:

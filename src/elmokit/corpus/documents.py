@@ -227,13 +227,10 @@ def _parse(stream: IO[bytes], name: str) -> Iterator[WikiPage]:
             if element.get("key") in _FILES_AND_CATEGORIES and element.text:
                 dropped.add(element.text.lower())
         elif event == "end" and tag == "page":
-            if _child(element, "ns") == _ARTICLES and element.find("{*}redirect") is None:
-                yield WikiPage(_child(element, "revision/{*}text"), frozenset(dropped))
+            if element.findtext("{*}ns") == _ARTICLES and element.find("{*}redirect") is None:
+                markup = element.findtext("{*}revision/{*}text") or ""
+                yield WikiPage(markup, frozenset(dropped))
             root.clear()  # otherwise the tree of the dump would grow in memory
-
-
-def _child(page: ElementTree.Element, path: str) -> str:
-    return page.findtext("{*}" + path) or ""
 
 
 # Elements whose content is no running text. A match never reaches over another opening tag of its

@@ -219,8 +219,7 @@ class CorpusSplit:
 
     def token_arrays(self) -> Iterator[TokenIds]:
         """All tokens in order, one memory-mapped array per shard."""
-        for shard in self._shards:
-            yield shard.tokens
+        return (shard.tokens for shard in self._shards)
 
     def tokens_of(self, sentence: int) -> TokenIds:
         """The token ids of one sentence, a view into the file."""

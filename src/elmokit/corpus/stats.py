@@ -68,20 +68,18 @@ def corpus_stats(corpus: TokenCorpus, vocabulary_sizes: Iterable[int] = ()) -> C
     largest = len(SPECIAL_WORDS) + int(np.count_nonzero(corpus.counts[len(SPECIAL_WORDS) :]))
     if not sizes:
         sizes = [*(size for size in USUAL_SIZES if size < largest), largest]
-    heldout = np.zeros(len(corpus.counts), np.int64)
+    counts = np.zeros(len(corpus.counts), np.int64)
     for tokens in splits["heldout"].token_arrays():
-        heldout += np.bincount(tokens, minlength=len(heldout))
-    outside = {"train": _outside(corpus.counts), "heldout": _outside(heldout)}
+        counts += np.bincount(tokens, minlength=len(counts))
+    outside = {"train": _outside(corpus.counts), "heldout": _outside(counts)}
     coverage = []
     for size in sizes:
         rows = min(size, largest)
-        shares = {
-            name: float(outside[name][rows] / split.tokens) if split.tokens else None
+        train, heldout = (
+            float(outside[name][rows] / split.tokens) if split.tokens else None
             for name, split in splits.items()
-        }
-        coverage.append(
-            Coverage(size, int(corpus.counts[rows - 1]), shares["train"] or 0.0, shares["heldout"])
         )
+        coverage.append(Coverage(size, int(corpus.counts[rows - 1]), train or 0.0, heldout))
     return CorpusStats(
         counts={name: split.counts for name, split in splits.items()},
         lengths={name: _sentence_lengths(split.lengths()) for name, split in splits.items()},

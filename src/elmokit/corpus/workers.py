@@ -12,6 +12,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from multiprocessing.connection import Connection, wait
 from typing import Generic, TypeVar
 
@@ -43,11 +44,8 @@ def ordered_map(
         for item in items:
             yield item, function(item)
         return
-    pool: _WorkerPool[Item, Result] = _WorkerPool(function, workers)
-    try:
+    with closing(_WorkerPool(function, workers)) as pool:
         yield from pool.run(items)
-    finally:
-        pool.close()
 
 
 class _WorkerPool(Generic[Item, Result]):

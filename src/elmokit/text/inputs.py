@@ -202,13 +202,11 @@ class InputBuilder:
         """Rows of the model's word table."""
         vocabulary = self._vocabulary
         assert vocabulary is not None
-        ids = np.empty(len(words), dtype=np.int64)
-        for row, word in enumerate(words):
-            found = vocabulary.id(word[: self._cut])
-            if found is None:
-                raise DataError(
-                    f"the word {word!r} is not in the model's vocabulary, which has no entry for "
-                    "unknown words: leave the word out or use a model that reads characters"
-                )
-            ids[row] = found
-        return ids
+        ids = [vocabulary.id(word[: self._cut]) for word in words]
+        if None in ids:
+            raise DataError(
+                f"the word {words[ids.index(None)]!r} is not in the model's vocabulary, which has "
+                "no entry for unknown words: leave the word out or use a model that reads "
+                "characters"
+            )
+        return np.array(ids, dtype=np.int64)

@@ -70,10 +70,7 @@ def split_sentences(text: str) -> list[str]:
 def split_texts(texts: Iterable[str | list[str]]) -> Iterator[str | list[str]]:
     """Split a stream of running text into sentences; a list of tokens is a sentence already."""
     for text in texts:
-        if isinstance(text, str):
-            yield from split_sentences(text)
-        else:
-            yield text
+        yield from split_sentences(text) if isinstance(text, str) else [text]
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
