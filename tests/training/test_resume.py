@@ -409,10 +409,12 @@ def assert_same_result(folder: Path, expected: Path) -> None:
     assert evaluations[0] == evaluations[1]
 
 
-def wait_for(file: Path, process: subprocess.Popen[str], seconds: float = 60) -> None:
-    """Until a file is there, or the process has ended."""
+def wait_for(
+    file: Path, process: subprocess.Popen[str], seconds: float = 60, *, least: int = 0
+) -> None:
+    """Until a file of at least so many bytes is there, or the process has ended."""
     end = time.monotonic() + seconds
-    while not file.is_file() and process.poll() is None:
+    while not (file.is_file() and file.stat().st_size >= least) and process.poll() is None:
         assert time.monotonic() < end, "the run does not start"
         time.sleep(0.01)
 
@@ -421,7 +423,8 @@ def wait_for(file: Path, process: subprocess.Popen[str], seconds: float = 60) ->
 def test_sigterm_and_sigint_save_at_once(tmp_path, undisturbed, number):
     folder = disturbed(tmp_path, undisturbed)
     process = start(folder, pause=0.05)
-    wait_for(folder / "model" / "training" / "log.jsonl", process)
+    # The log is empty until the first evaluation; before the first step a signal ends the process.
+    wait_for(folder / "model" / "training" / "log.jsonl", process, least=1)
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     stopped = latest_snapshot(folder / "model" / "training").step

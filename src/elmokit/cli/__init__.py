@@ -1,8 +1,8 @@
 """The command ``elmokit``: parse, call the function a Python user would call, print.
 
-One module per verb: encode, similar, table; corpus, pretrain, adapt; train, evaluate, predict (with
-common options in task_options); probe; convert, serve, bench. lm has the verbs of the language
-model (score, perplexity, substitutes, generate), info also models. options has what several share.
+One module per verb: encode, similar, table; corpus, pretrain (also adapt); train, evaluate, predict
+(with common options in task_options); probe; convert, serve, bench. lm has the language model's
+verbs (score, perplexity, substitutes, generate), info also models. options has what several share.
 Nothing heavy is imported before a verb runs, so that ``--help`` answers at once.
 """
 
@@ -36,7 +36,7 @@ from elmokit.cli import (
     table,
     train,
 )
-from elmokit.cli.options import UsageError
+from elmokit.cli.options import UsageError, examples_help
 from elmokit.errors import ElmokitError, is_out_of_memory
 
 READING_VERBS = (
@@ -84,8 +84,7 @@ for verb in (
     *(pretrain.pretrain, pretrain.adapt, train.train, evaluate.evaluate, predict.predict),
     *(convert.convert, info.info, info.models, serve.serve, bench.bench),
 ):
-    examples = "  \n".join(EXAMPLES[verb.__name__])  # two spaces: a line break of Markdown
-    app.command(verb, help_epilogue=f"Examples:\n\n{examples}")
+    app.command(verb, help_epilogue=examples_help(*EXAMPLES[verb.__name__]))
 app.command(corpus.corpus)
 app.command(probe.probe)
 

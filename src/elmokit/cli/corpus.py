@@ -5,40 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Field, Flag, Json
-
-if TYPE_CHECKING:
-    from elmokit.corpus.stats import CorpusStats
-
-PREPARE_EXAMPLES = (
-    "elmokit corpus prepare news.txt.gz more.jsonl -o corpus",
-    "elmokit corpus prepare enwiki-pages-articles.xml.bz2 -o wikipedia --workers 8",
-    "elmokit corpus prepare tokenised.txt -o corpus --tokenizer space --sentences line "
-    "--documents line",
-    "elmokit corpus prepare hfds:wikitext:wikitext-103-raw-v1:train -o corpus",
-)
-VOCAB_EXAMPLES = (
-    "elmokit corpus vocab corpus -o vocab.txt --size 100000",
-    "elmokit corpus vocab corpus -o vocab.txt --min-count 3",
-)
-STATS_EXAMPLES = (
-    "elmokit corpus stats corpus",
-    "elmokit corpus stats corpus --vocab-size 50000 --json",
-    "elmokit corpus stats corpus --plot corpus.png",
-)
-
-
-def _epilogue(examples: tuple[str, ...]) -> str:
-    lines = "  \n".join(examples)  # two spaces: a line break of Markdown
-    return f"Examples:\n\n{lines}"
-
+from elmokit.cli.options import AtLeastOne, Field, Flag, Json, examples_help
 
 corpus = App(
     name="corpus",
@@ -47,7 +20,15 @@ corpus = App(
 )
 
 
-@corpus.command(help_epilogue=_epilogue(PREPARE_EXAMPLES))
+@corpus.command(
+    help_epilogue=examples_help(
+        "elmokit corpus prepare news.txt.gz more.jsonl -o corpus",
+        "elmokit corpus prepare enwiki-pages-articles.xml.bz2 -o wikipedia --workers 8",
+        "elmokit corpus prepare tokenised.txt -o corpus --tokenizer space --sentences line "
+        "--documents line",
+        "elmokit corpus prepare hfds:wikitext:wikitext-103-raw-v1:train -o corpus",
+    )
+)
 def prepare(  # noqa: D417 - options that verbs share bring their own help
     sources: Annotated[list[str], Parameter(name="TEXT")],
     /,
@@ -125,7 +106,12 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
     )
 
 
-@corpus.command(help_epilogue=_epilogue(VOCAB_EXAMPLES))
+@corpus.command(
+    help_epilogue=examples_help(
+        "elmokit corpus vocab corpus -o vocab.txt --size 100000",
+        "elmokit corpus vocab corpus -o vocab.txt --min-count 3",
+    )
+)
 def vocab(
     folder: Path,
     /,
@@ -146,18 +132,20 @@ def vocab(
         min_count: Minimum number of occurrences.
     """
     from elmokit.corpus.shards import TokenCorpus
-    from elmokit.files import atomic_file
+    from elmokit.files import write_text
 
     words = TokenCorpus(folder).vocabulary(size, min_count)
-    with (
-        atomic_file(output) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="\n") as file,
-    ):
-        file.writelines(word + "\n" for word in words)
+    write_text(output, "".join(word + "\n" for word in words))
     print(f"{len(words)} words: {output}", file=sys.stderr)
 
 
-@corpus.command(help_epilogue=_epilogue(STATS_EXAMPLES))
+@corpus.command(
+    help_epilogue=examples_help(
+        "elmokit corpus stats corpus",
+        "elmokit corpus stats corpus --vocab-size 50000 --json",
+        "elmokit corpus stats corpus --plot corpus.png",
+    )
+)
 def stats(  # noqa: D417 - options that verbs share bring their own help
     folder: Path,
     /,
@@ -184,25 +172,18 @@ def stats(  # noqa: D417 - options that verbs share bring their own help
         about = {"sources": opened.sources, "settings": opened.settings}
         print(json.dumps({**about, **asdict(found)}, indent=2, ensure_ascii=False))
         return
-    for line in _stats_lines(found):
-        print(line)
-
-
-def _stats_lines(found: CorpusStats) -> Iterator[str]:
     for name, counts in found.counts.items():
-        yield (
+        print(
             f"{name}: {counts.documents:,} documents, {counts.sentences:,} sentences, "
             f"{counts.tokens:,} tokens, {counts.types:,} types"
         )
         lengths = found.lengths[name]
         if lengths is not None:
             shares = ", ".join(f"{share} % {size}" for share, size in lengths.percentiles.items())
-            yield (
-                f"  tokens of a sentence: mean {lengths.mean:.1f}; {shares}; "
-                f"longest {lengths.longest}"
-            )
-    yield f"words that occur once: {found.once:,}"
-    yield f"{'vocabulary':>12}{'rarest word':>14}{'OOV train':>12}{'OOV heldout':>13}"
+            numbers = f"mean {lengths.mean:.1f}; {shares}; longest {lengths.longest}"
+            print(f"  tokens of a sentence: {numbers}")
+    print(f"words that occur once: {found.once:,}")
+    print(f"{'vocabulary':>12}{'rarest word':>14}{'OOV train':>12}{'OOV heldout':>13}")
     for row in found.coverage:
-        heldout = "-" if row.heldout_oov is None else f"{row.heldout_oov:.3%}"
-        yield f"{row.size:>12,}{row.rarest:>13,}x{row.train_oov:>12.3%}{heldout:>13}"
+        oov = "-" if row.heldout_oov is None else f"{row.heldout_oov:.3%}"
+        print(f"{row.size:>12,}{row.rarest:>13,}x{row.train_oov:>12.3%}{oov:>13}")

@@ -7,9 +7,10 @@ import math
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 from cyclopts import Parameter, validators
 
@@ -132,6 +133,7 @@ def score(  # noqa: D417 - options that verbs share bring their own help
     """
     from elmokit.files import atomic_file
     from elmokit.lm.rescoring import read_nbest, rescore
+    from elmokit.lm.scoring import score_stream
     from elmokit.text.readers import read_texts
 
     if nbest is not None:
@@ -142,39 +144,23 @@ def score(  # noqa: D417 - options that verbs share bring their own help
         records = read_nbest(nbest)
         elmo = load_predicting(model, loading, tokens=tokens)
         ranked = rescore(elmo, records, weight, batch_tokens=batch_tokens)
-        if output is None:
-            _write(ranked, sys.stdout)
-            return
-        with (
-            atomic_file(output) as path,
-            open(path, "w", encoding="utf-8", errors="backslashreplace") as file,
-        ):
-            _write(ranked, file)
+        with ExitStack() as stack:
+            file: TextIO = sys.stdout
+            if output is not None:
+                path = stack.enter_context(atomic_file(output))
+                file = stack.enter_context(
+                    open(path, "w", encoding="utf-8", errors="backslashreplace")
+                )
+            for record in ranked:
+                print(json.dumps(record, ensure_ascii=False), file=file)
         return
     if output is not None:
         raise UsageError("--output goes with --nbest; scores go to standard output.")
-    texts: Iterable[str | list[str]]
-    if text is not None and _is_sentence(text):
-        texts = [text]
-    else:
-        texts = read_texts(text or "-", field=field)
+    given = text or "-"
+    texts: Iterable[str | list[str]] = (
+        [given] if _is_sentence(given) else read_texts(given, field=field)
+    )
     elmo = load_predicting(model, loading, tokens=tokens)
-    _print_scores(elmo, texts, batch_tokens, as_json)
-
-
-def _is_sentence(text: str) -> bool:
-    """Whether TEXT is a sentence. The name of a missing file must not be taken for one."""
-    if text in ("", "-") or os.path.exists(text):
-        return False
-    looks_like_file = "/" in text or os.sep in text or text.lower().endswith(FILE_ENDINGS)
-    return " " in text.strip() or not looks_like_file
-
-
-def _print_scores(
-    elmo: Elmo, texts: Iterable[str | list[str]], batch_tokens: int, as_json: bool
-) -> None:
-    from elmokit.lm.scoring import score_stream
-
     scores = score_stream(elmo, texts, batch_tokens=batch_tokens)
     if not as_json:
         print("   logprob  perplexity  sentence")
@@ -185,9 +171,12 @@ def _print_scores(
             print(f"{result.logprob:10.3f}  {result.perplexity:10.4g}  {' '.join(result.tokens)}")
 
 
-def _write(records: Iterable[dict[str, Any]], file: TextIO) -> None:
-    for record in records:
-        print(json.dumps(record, ensure_ascii=False), file=file)
+def _is_sentence(text: str) -> bool:
+    """Whether TEXT is a sentence. The name of a missing file must not be taken for one."""
+    if text == "-" or os.path.exists(text):
+        return False
+    looks_like_file = "/" in text or os.sep in text or text.lower().endswith(FILE_ENDINGS)
+    return " " in text.strip() or not looks_like_file
 
 
 def perplexity(  # noqa: D417 - options that verbs share bring their own help

@@ -58,6 +58,11 @@ RayAddress = Annotated[
 AtLeastOne = Parameter(validator=validators.Number(gte=1))
 
 
+def examples_help(*examples: str) -> str:
+    """The end of a verb's help; two spaces are a line break of Markdown."""
+    return "Examples:\n\n" + "  \n".join(examples)
+
+
 class UsageError(Exception):
     """The options contradict each other; the command ends with exit code 2."""
 

@@ -22,11 +22,7 @@ QUIET: dict[str, Any] = {
 
 
 def import_ray(part: str, purpose: str) -> Any:
-    """The package, with one of its libraries loaded.
-
-    Raises:
-        MissingExtraError: It is not installed, or not with this library.
-    """
+    """The package, with one of its libraries loaded."""
     try:
         importlib.import_module(f"ray.{part}")
     except ImportError as error:
@@ -38,13 +34,8 @@ def import_ray(part: str, purpose: str) -> Any:
 def connect(ray: Any, address: str | None, **options: Any) -> Iterator[None]:
     """Connected to Ray; disconnected at the end if this process was not connected before.
 
-    Args:
-        ray: The package.
-        address: The cluster; None for the one Ray finds or starts on this machine.
-        **options: As for `ray.init`.
-
-    Raises:
-        ConfigError: No cluster answers there.
+    Without an address, to the cluster that Ray finds or starts on this machine. The options are
+    those of `ray.init`.
     """
     if ray.is_initialized():
         yield
@@ -78,13 +69,10 @@ class WorkerResources(NamedTuple):
 def worker_resources(
     ray: Any, workers: int | None, *, use_gpu: bool | None, address: str | None
 ) -> WorkerResources:
-    """Divide the cluster among workers.
+    """Divide the cluster among workers: None for one on each GPU or core.
 
-    Args:
-        ray: The package, connected.
-        workers: How many are needed; None for one on each GPU or core.
-        use_gpu: Whether each needs a GPU; None: if there is one for each.
-        address: The cluster that the user names, which may wait for more machines.
+    With `use_gpu` each gets a GPU; None: if there is one for each. A cluster that the user names
+    may wait for more machines.
 
     Raises:
         ConfigError: There are not enough CPUs or GPUs, where Ray would wait for ever.
@@ -110,11 +98,7 @@ def worker_resources(
 
 
 def wants_gpu(device: str) -> bool:
-    """Whether a worker needs a GPU of its own.
-
-    Raises:
-        ConfigError: The device names one GPU; with Ray every worker is given another.
-    """
+    """Whether a worker needs a GPU of its own; one cannot be named, every worker gets another."""
     if device.startswith("cuda:"):
         raise ConfigError(f"--device {device}: Ray picks the GPU; give cpu or cuda")
     return device == "cuda"

@@ -122,12 +122,7 @@ def deployed(
 
 
 def serve_until_stopped(build: Callable[[], FastAPI], **options: Any) -> None:
-    """Serve until SIGTERM; then finish the requests that were accepted.
-
-    Args:
-        build: Makes the application.
-        **options: As for `deployed`.
-    """
+    """Serve until SIGTERM; then finish the requests that were accepted (see `deployed`)."""
     configure_logging()
     before = signal.getsignal(signal.SIGTERM)
     stop = threading.Event()

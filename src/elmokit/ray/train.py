@@ -148,10 +148,8 @@ def _explained(failure: Exception) -> ElmokitError:
         if isinstance(error, ElmokitError) and not isinstance(error, PeerError):
             return error
     dead = {rank: error for rank, error in failures.items() if not isinstance(error, PeerError)}
-    who, why = "the run", failure
-    for rank, error in (dead or failures).items():
-        who, why = f"process {rank} of the run", error
-        break
+    rank, why = next(iter((dead or failures).items()), (None, failure))
+    who = "the run" if rank is None else f"process {rank} of the run"
     return PeerError(
         f"{who} has failed. Look at its messages, then continue with --resume "
         f"({type(why).__name__}: {first_line(why)})"

@@ -4,8 +4,8 @@ settings holds the settings of a run and the presets, and run_folder is its outp
 reads a corpus as windows of parallel rows and makes batches of them, losses holds the softmax
 losses, optim the optimizers and learning-rate schedules, cuda_graphs captures a step on a GPU,
 distributed averages gradients over processes. trainer puts these together as a `Trainable`; loop
-says when to step, evaluate, save and stop, checkpoint stores snapshots, display shows progress and
-card writes the model card. pretrain and adapt are what users call. Tasks use the same loop.
+says when to step, evaluate, save and stop, checkpoint stores snapshots, display shows progress.
+pretrain and adapt are what users call, and write the model card. Tasks use the same loop.
 """
 
 from __future__ import annotations

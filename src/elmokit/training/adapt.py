@@ -132,7 +132,14 @@ def adapt(
     with init_distributed(device) as context:
         with folder.starting(description, resume=resume, context=context):
             text = open_corpus(settings, folder.training / CORPUS_FOLDER, context, preparation)
-            _check_tokenizer(elmo, text)
+            own = elmo.config.text.tokenizer
+            if text.tokenizer != own:
+                # The adapted model will split text as the given one does.
+                raise ConfigError(
+                    f"{text.folder}: the corpus was split by {text.tokenizer!r}, and {elmo.source} "
+                    f"splits text by {own!r}; prepare the corpus with --tokenizer {own}, or load "
+                    f"the model with --tokenizer {text.tokenizer}"
+                )
             bilm, vocabulary, is_new = _with_softmax(elmo, text, config)
             bilm = bilm.to(context.device)
 
@@ -164,7 +171,12 @@ def adapt(
             return outcome, display
 
         if is_new:
-            alone = _softmax_alone(settings, config)
+            steps = config.softmax_steps
+            alone = replace(
+                settings,
+                optimizer=replace(settings.optimizer, lr=config.softmax_lr),
+                run=replace(settings.run, max_steps=steps, evaluate_every=steps, patience=0),
+            )
             train_part(alone, folder.training / SOFTMAX_FOLDER, frozen=True)
         weights = {name: tensor.detach() for name, tensor in bilm.state_dict().items()}
         start = replace(
@@ -181,17 +193,6 @@ def adapt(
         adapted = load(folder.output, device=context.device)
         best = Best(adapted, heldout_perplexity(adapted, text, None, carry=config.data.carry))
     return Adapted(best.elmo, before, best.perplexity)
-
-
-def _check_tokenizer(elmo: Elmo, text: TokenCorpus) -> None:
-    """The adapted model will split text as the given one does, so its corpus must be split so."""
-    own = elmo.config.text.tokenizer
-    if text.tokenizer != own:
-        raise ConfigError(
-            f"{text.folder}: the corpus was split by {text.tokenizer!r}, and {elmo.source} splits "
-            f"text by {own!r}; prepare the corpus with --tokenizer {own}, or load the model with "
-            f"--tokenizer {text.tokenizer}"
-        )
 
 
 def _with_softmax(
@@ -213,12 +214,3 @@ def _with_softmax(
     fresh = random_model(shape, config.run.seed).state_dict()
     weights |= {name: tensor for name, tensor in fresh.items() if name.startswith("softmax.")}
     return build(shape, weights, elmo.source), vocabulary, True
-
-
-def _softmax_alone(settings: PretrainConfig, config: AdaptConfig) -> PretrainConfig:
-    steps = config.softmax_steps
-    return replace(
-        settings,
-        optimizer=replace(settings.optimizer, lr=config.softmax_lr),
-        run=replace(settings.run, max_steps=steps, evaluate_every=steps, patience=0),
-    )

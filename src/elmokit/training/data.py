@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from elmokit.text.inputs import InputBuilder, WordInputs
 from elmokit.text.vocab import Vocabulary
 
 if TYPE_CHECKING:
+    from elmokit.corpus.shards import CorpusSplit
     from elmokit.training.losses import LogUniformSampler
 
 Ids = NDArray[np.int64]
@@ -37,16 +38,6 @@ BEGIN, END, UNKNOWN = 0, 1, 2
 """Ids of the special words, first in every corpus."""
 
 _REFILL_WINDOWS = 8  # a row is refilled for about so many windows at once
-
-
-class Sentences(Protocol):
-    """A tokenised corpus: ids of words, sentence by sentence."""
-
-    def lengths(self) -> Ids:
-        """Words of each sentence."""
-
-    def gather(self, sentences: Ids) -> tuple[NDArray[np.uint32], Ids]:
-        """The words of some sentences one after another, and each one's length."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,7 @@ class SentenceStreams:
 
     def __init__(
         self,
-        sentences: Sentences,
+        sentences: CorpusSplit,
         *,
         rows: range,
         total_rows: int,
@@ -268,9 +259,6 @@ class CorpusWords:
         """Characters of some words, markers included; all alike when none are read."""
         return np.zeros_like(ids) if self._characters is None else self._lengths[ids]
 
-    def __len__(self) -> int:
-        return len(self.targets)
-
     def inputs(self, ids: NDArray[np.int64], *, trim: bool = True) -> WordInputs:
         """What the token encoder reads for some words; `trim` drops padding columns."""
         characters: NDArray[np.int32] | None = None
@@ -311,7 +299,7 @@ class BatchMaker:
         read = np.stack([window.forward, window.backward][: self._directions])  # (D, B, T)
         goal = np.stack([window.forward_targets, window.backward_targets][: self._directions])
         read, goal = read.transpose(0, 2, 1), goal.transpose(0, 2, 1)  # (D, T, B)
-        distinct, indices = _distinct(read, len(self._table))
+        distinct, indices = _distinct(read, len(self._table.targets))
         order = np.argsort(self._table.lengths(distinct), kind="stable")
         position = np.empty_like(order)  # of each distinct word among the padded groups
         start, inputs = 0, []

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from elmokit.errors import MissingExtraError
-from elmokit.files import atomic_file
+from elmokit.files import write_text
 
 
 class Display:
@@ -56,9 +56,7 @@ class Display:
             entries = read_log(self._log)
             last = {"heldout": last_eval_step}
             kept = [e for e in entries if e["step"] <= last.get(e["kind"], step)]
-            with atomic_file(self._log) as temporary:
-                text = "".join(json.dumps(entry) + "\n" for entry in kept)
-                temporary.write_text(text, encoding="utf-8")
+            write_text(self._log, "".join(json.dumps(entry) + "\n" for entry in kept))
 
     def steps(
         self,

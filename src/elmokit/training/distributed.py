@@ -15,10 +15,11 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from elmokit.engines import check_device
 from elmokit.errors import ElmokitError
+from elmokit.training.optim import RowGradient
 
 TIMEOUT = timedelta(minutes=5)
 """Timeout of the collectives of a training step."""
@@ -65,9 +66,7 @@ class DistContext:
             tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
             start += tensor.numel()
 
-    def average_rows(
-        self, gradients: Sequence[tuple[nn.Parameter, Tensor, Tensor]]
-    ) -> list[tuple[nn.Parameter, Tensor, Tensor]]:
+    def average_rows(self, gradients: Sequence[RowGradient]) -> list[RowGradient]:
         """All-reduce row gradients to their mean; each process may have touched other rows."""
         if self.world_size == 1:
             return list(gradients)

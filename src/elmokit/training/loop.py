@@ -174,7 +174,9 @@ class _Loop:
         config, done = self._config, self._saved
         reason = ""
         while not reason:
-            stop = self._is_interrupted(interrupted, done)
+            # With several processes an all-reduce, so now and then, not at every step.
+            asked = self._context.world_size == 1 or done % REPORT_EVERY == 0
+            stop = asked and self._context.any(interrupted.is_set())
             reason = "interrupted" if stop else self._evaluate_if_due(done)
             if self._unsaved and (reason or done % config.save_every == 0):
                 self._save(done)
@@ -199,12 +201,6 @@ class _Loop:
             return "stopped early"
         return "finished" if last else ""
 
-    def _is_interrupted(self, interrupted: threading.Event, done: int) -> bool:
-        """Whether any process got a signal; an all-reduce now and then, not at every step."""
-        if self._context.world_size > 1 and done % REPORT_EVERY:
-            return False
-        return self._context.any(interrupted.is_set())
-
     def _report(self, done: int) -> None:
         """Show the losses since the last report; stop if one is NaN or infinite."""
         if not self._pending:
@@ -212,9 +208,8 @@ class _Loop:
         results, self._pending = self._pending, []
         losses = torch.stack([result.losses for result in results])  # (steps, D)
         self._context.average([losses])
-        good = torch.isfinite(losses).all(dim=1) & torch.isfinite(
-            torch.stack([result.norm for result in results])
-        )
+        norms = torch.stack([result.norm for result in results])
+        good = torch.isfinite(losses).all(dim=1) & torch.isfinite(norms)
         if not bool(good.all()):
             step = done - len(results) + int(good.int().argmin()) + 1
             raise self._divergence(f"step {step}: the loss or its gradient is NaN or infinite")

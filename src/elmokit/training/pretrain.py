@@ -1,8 +1,10 @@
-"""`pretrain`: raw text in, a model folder out."""
+"""`pretrain`: raw text in, a model folder with its card and the curves out."""
 
 from __future__ import annotations
 
+import datetime
 import os
+import platform
 import shutil
 import warnings
 from collections.abc import Sequence
@@ -10,6 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
+from elmokit import __version__
 from elmokit.checkpoints import native
 from elmokit.config import dumps_toml, loads_toml, to_dict
 from elmokit.corpus.documents import source_label
@@ -21,8 +26,7 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.files import temporary_beside
 from elmokit.lm.perplexity import Perplexity
 from elmokit.model.init import random_model
-from elmokit.training.card import draw_curves, model_card
-from elmokit.training.display import Display
+from elmokit.training.display import Display, duration, read_log
 from elmokit.training.distributed import DistContext, init_distributed
 from elmokit.training.loop import LoopConfig, Outcome, train
 from elmokit.training.run_folder import RunDescription, RunFolder
@@ -147,9 +151,7 @@ def open_corpus(
     return corpus
 
 
-def _check_same_text(
-    corpus: TokenCorpus, sources: Sequence[str], preparation: CorpusConfig
-) -> None:
+def _check_same_text(corpus: TokenCorpus, sources: Sequence[str], settings: CorpusConfig) -> None:
     """The corpus that an earlier start of the run prepared must have the same text and settings."""
     labels = tuple(map(source_label, sources))
     if corpus.sources != labels:
@@ -158,7 +160,7 @@ def _check_same_text(
             f"{', '.join(labels)}; resume it with the same text, or start a new run in another "
             "folder"
         )
-    wanted = to_dict(preparation)
+    wanted = to_dict(settings)
     # The lines may have become documents because otherwise nothing could be held out.
     for name in sorted({*wanted, *corpus.settings} - {"documents"}):
         before, now = corpus.settings.get(name), wanted.get(name)
@@ -235,6 +237,88 @@ def finish(
     display.note(str(measured))
     display.note(f"{outcome.reason}: {folder.output}" + (f", curves in {curves}" if drawn else ""))
     return Best(Elmo(stored, device=context.device), measured)
+
+
+def model_card(
+    elmo: Elmo,
+    config: PretrainConfig,
+    corpus: TokenCorpus,
+    outcome: Outcome,
+    measured: Perplexity,
+    context: DistContext,
+    title: str,
+    data_licence: str | None,
+    before: Perplexity | None = None,
+) -> str:
+    """Everything one must know about the best model of a run, as Markdown.
+
+    `measured` is its perplexity on all of the held-out text, `before` that before an adaptation;
+    `data_licence` is as the user states it.
+    """
+    train = corpus.split("train")
+    parameters = sum(p.numel() for p in elmo.bilm.parameters())
+    progress = outcome.progress
+    hardware = f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    if context.device.type == "cuda":
+        hardware = torch.cuda.get_device_name(context.device)
+    if context.world_size > 1:
+        hardware = f"{context.world_size} x {hardware}"
+    state = "every sentence from a zero initial state"
+    if measured.state == "carry":
+        state = "state carried from sentence to sentence"
+    before_line = "" if before is None else f"- before adaptation: {before.perplexity:.2f}\n"
+    backward = "" if measured.backward is None else f", backward {measured.backward:.2f}"
+    return f"""# {title}
+
+An ELMo model made with elmokit {__version__} on {datetime.date.today()}.
+
+- vectors: {elmo.dim} wide, {elmo.layers} layers, {parameters:,} parameters (softmax included)
+- text: {", ".join(corpus.sources)}; {len(train):,} sentences, {train.tokens:,} tokens for training
+- licence of the text: {data_licence or "not stated"}
+- tokeniser: `{corpus.tokenizer}`
+
+## Held-out perplexity
+
+Full softmax, documents that were not trained on, {state}.
+
+- **{measured.perplexity:.2f}** (geometric mean; forward {measured.forward:.2f}{backward})
+{before_line}- {measured.tokens:,} tokens, {measured.oov_rate:.2%} outside the vocabulary of \
+{measured.vocabulary:,} words
+
+## Training
+
+- {outcome.step:,} steps ({outcome.reason}), {progress.tokens:,} tokens read, best at step \
+{progress.best_step:,}
+- {duration(progress.seconds)} on {hardware}
+
+```toml
+{dumps_toml(config).strip()}
+```
+"""
+
+
+def draw_curves(log: Path, picture: Path) -> bool:
+    """Draw loss and held-out perplexity over the steps; False without matplotlib."""
+    try:
+        from matplotlib.figure import Figure  # without pyplot: the user's windows are left alone
+    except ImportError:
+        return False
+    entries = read_log(log)
+    train = [e for e in entries if e["kind"] == "train"]
+    heldout = [e for e in entries if e["kind"] == "heldout"]
+    figure = Figure(figsize=(10, 4), layout="tight")
+    axes = figure.subplots(1, 2)
+    axes[0].plot([e["step"] for e in train], [e["loss"] for e in train], color="black", lw=0.8)
+    axes[0].set(xlabel="step", ylabel="training loss (nats per token)")
+    for name, line in (("forward", "--"), ("backward", ":"), ("perplexity", "-")):
+        points = [(e["step"], e[name]) for e in heldout if name in e]
+        if points:
+            axes[1].plot(*zip(*points, strict=True), line, color="black", label=name)
+    axes[1].set(xlabel="step", ylabel="held-out perplexity", yscale="log")
+    if heldout:
+        axes[1].legend()
+    figure.savefig(picture, dpi=120)
+    return True
 
 
 def run_description(config: PretrainConfig) -> RunDescription:

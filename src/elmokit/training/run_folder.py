@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elmokit.errors import ConfigError
-from elmokit.files import atomic_file
+from elmokit.files import write_text
 
 if TYPE_CHECKING:
     import os
@@ -85,20 +85,18 @@ class RunFolder:
                     "another folder"
                 )
             earlier = self.check_same(run)
-        elif output.exists() and not (
-            output.is_dir() and all(path == training for path in output.iterdir())
-        ):
+        elif output.exists() and (not output.is_dir() or {*output.iterdir()} - {training}):
             raise self._no_run()
         made = next((path for path in (output, training) if not path.exists()), None)
         before = set(training.iterdir()) if made is None else set()
         training.mkdir(parents=True, exist_ok=True)
         for partial in (*output.glob(".*.part"), *training.rglob(".*.part")):
             _remove(partial)
-        self._store(run.text)
+        write_text(self.stored, run.text)
 
         def undo() -> None:
             if earlier is not None:
-                self._store(earlier)
+                write_text(self.stored, earlier)
             elif made is not None:
                 _remove(made)
             else:
@@ -154,10 +152,6 @@ class RunFolder:
 
     def _no_run(self) -> ConfigError:
         return ConfigError(f"{self.output} exists and holds no run; choose another folder")
-
-    def _store(self, text: str) -> None:
-        with atomic_file(self.stored) as temporary:
-            temporary.write_text(text, encoding="utf-8")
 
 
 def _remove(path: Path) -> None:

@@ -257,8 +257,8 @@ class PretrainTrainer:
             self._elmo = Elmo(self.checkpoint(), device=self._context.device)  # shares the weights
         elif isinstance(self._loss, CnnLoss):
             self._loss.materialise()
-        carry = self._config.data.carry
         try:
+            carry = self._config.data.carry
             return heldout_perplexity(self._elmo, self._corpus, tokens, carry=carry)
         finally:
             self._elmo.forget()  # what it has computed from weights that will change
