@@ -46,7 +46,11 @@ if TYPE_CHECKING:
 Sentence = str | Sequence[str]
 """A sentence as text, which is tokenised, or as its tokens."""
 
-Output = Literal["numpy", "torch"]
+Sentences = Iterable[Sentence]
+
+Numpy = Literal["numpy"]
+Torch = Literal["torch"]
+Output = Numpy | Torch
 Vectors = NDArray[np.float32]
 
 
@@ -104,6 +108,16 @@ class Elmo:
         """Width of a vector, 2P."""
         self.layers: int = config.layers
         """Number of layers, L + 1: token vectors and every LSTM layer."""
+        self.kind: str = checkpoint.kind
+        """The format the model was read from."""
+        self.source: str = checkpoint.source
+        """Where the model was read from."""
+        self.card: str | None = checkpoint.card
+        """The model card, when there is one."""
+        self.alphabet: Alphabet | None = self._inputs.alphabet
+        """How words become character ids; None for a model that reads whole words."""
+        self.symbols: tuple[str, ...] | None = checkpoint.symbols
+        """The dictionary of a Unicode alphabet; a symbol's position is its id."""
         self.vocabulary = vocabulary
         self._checkpoint = checkpoint
         self.bilm = build(config, checkpoint.weights, checkpoint.source).to(device)
@@ -113,34 +127,9 @@ class Elmo:
 
     def __repr__(self) -> str:
         return (
-            f"Elmo({self._checkpoint.source!r}, {self._checkpoint.kind}, dim={self.dim}, "
-            f"layers={self.layers}, tokenizer={self.config.text.tokenizer!r})"
+            f"Elmo({self.source!r}, {self.kind}, dim={self.dim}, layers={self.layers}, "
+            f"tokenizer={self.config.text.tokenizer!r})"
         )
-
-    @property
-    def kind(self) -> str:
-        """The format the model was read from."""
-        return self._checkpoint.kind
-
-    @property
-    def source(self) -> str:
-        """Where the model was read from."""
-        return self._checkpoint.source
-
-    @property
-    def card(self) -> str | None:
-        """The model card, when there is one."""
-        return self._checkpoint.card
-
-    @property
-    def alphabet(self) -> Alphabet | None:
-        """How words become character ids; None for a model that reads whole words."""
-        return self._inputs.alphabet
-
-    @property
-    def symbols(self) -> tuple[str, ...] | None:
-        """The dictionary of a Unicode alphabet; a symbol's position is its id."""
-        return self._checkpoint.symbols
 
     @property
     def mixes(self) -> list[ScalarMix]:
@@ -176,27 +165,19 @@ class Elmo:
 
     @overload
     def encode(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-        self, sentences: str, *, output: Literal["numpy"] = ..., **options: Unpack[EncodeOptions]
+        self, sentences: str, *, output: Numpy = ..., **options: Unpack[EncodeOptions]
     ) -> Vectors: ...
     @overload
     def encode(  # type: ignore[overload-overlap]
-        self, sentences: str, *, output: Literal["torch"], **options: Unpack[EncodeOptions]
+        self, sentences: str, *, output: Torch, **options: Unpack[EncodeOptions]
     ) -> Tensor: ...
     @overload
     def encode(
-        self,
-        sentences: Iterable[Sentence],
-        *,
-        output: Literal["numpy"] = ...,
-        **options: Unpack[EncodeOptions],
+        self, sentences: Sentences, *, output: Numpy = ..., **options: Unpack[EncodeOptions]
     ) -> list[Vectors]: ...
     @overload
     def encode(
-        self,
-        sentences: Iterable[Sentence],
-        *,
-        output: Literal["torch"],
-        **options: Unpack[EncodeOptions],
+        self, sentences: Sentences, *, output: Torch, **options: Unpack[EncodeOptions]
     ) -> list[Tensor]: ...
     def encode(
         self,
@@ -247,19 +228,11 @@ class Elmo:
 
     @overload
     def encode_stream(
-        self,
-        sentences: Iterable[Sentence],
-        *,
-        output: Literal["numpy"] = ...,
-        **options: Unpack[StreamOptions],
+        self, sentences: Sentences, *, output: Numpy = ..., **options: Unpack[StreamOptions]
     ) -> Iterator[Vectors]: ...
     @overload
     def encode_stream(
-        self,
-        sentences: Iterable[Sentence],
-        *,
-        output: Literal["torch"],
-        **options: Unpack[StreamOptions],
+        self, sentences: Sentences, *, output: Torch, **options: Unpack[StreamOptions]
     ) -> Iterator[Tensor]: ...
     def encode_stream(
         self,
@@ -277,8 +250,10 @@ class Elmo:
         """
         choice = choose_layers(layers, self.layers, self.mixes)
         check_pool(pool)
-        _check_choice("state", state, STATES)
-        _check_choice("output", output, ("numpy", "torch"))
+        choices = {"state": (state, STATES), "output": (output, ("numpy", "torch"))}
+        for name, (value, known) in choices.items():
+            if value not in known:
+                raise ConfigError(f"{name}={value!r}: use {' or '.join(map(repr, known))}")
         plan = self.bilm.plan()
         if batch_tokens is None:
             batch_tokens = plan.batch_tokens
@@ -455,14 +430,9 @@ class Elmo:
     def embed_tokens(
         self, batch: Sequence[Sequence[str]], *, use_cache: bool = True
     ) -> tuple[Tensor, Packing, list[int]]:
-        """Token vectors of a batch, with the sentence markers around.
+        """Token vectors of a batch (N, P) with its markers, its packing, its sentences' lengths.
 
-        Args:
-            batch: Tokens of each sentence.
-            use_cache: Look words up in the cache; not while the encoder itself is trained.
-
-        Returns:
-            The flat batch (N, P), its packing, and each sentence's length with markers.
+        Words are looked up in the cache; not so while the encoder itself is trained.
         """
         return self._embedder(batch, use_cache=use_cache)
 
@@ -502,8 +472,3 @@ def _halves(
             else tuple(half.index_select(0, inner) for half in layer.halves)
         )
         del layer
-
-
-def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name}={value!r}: use {' or '.join(map(repr, choices))}")

@@ -31,11 +31,7 @@ Numbers = NDArray[np.int64]
 class TokenEmbedder:
     """Token vectors of batches.
 
-    Args:
-        bilm: The model.
-        inputs: Makes its ids.
-        cache_words: The most words whose token vectors are kept between calls; None: as many as
-            suit the device.
+    At most `cache_words` words keep their vectors between calls; None: as many as suit the device.
     """
 
     def __init__(self, bilm: BiLM, inputs: InputBuilder, cache_words: int | None) -> None:
@@ -84,9 +80,8 @@ class TokenEmbedder:
         groups = np.split(order, range(plan.cnn_words, len(order), plan.cnn_words))
 
         def encode(some: list[Numbers]) -> list[Tensor]:
-            return [
-                self._bilm.embed(self._inputs([words[i] for i in group.tolist()])) for group in some
-            ]
+            names = ([words[i] for i in group.tolist()] for group in some)
+            return [self._bilm.embed(self._inputs(distinct)) for distinct in names]
 
         if plan.split_threads and len(groups) > 1:
             halves = groups[::2], groups[1::2]  # both have short and long words
@@ -125,11 +120,8 @@ class WordCache:
     """A bounded store of token vectors: a word's vector depends on its spelling alone.
 
     When it is full, the least recently used words are evicted. A batch costs one look into a
-    dictionary for each of its tokens; all else is arithmetic on whole arrays.
-
-    Args:
-        encode: Gives the vectors of words that are not stored: (n, P).
-        capacity: The most words kept between calls; 0 keeps none.
+    dictionary for each of its tokens; all else is arithmetic on whole arrays. `encode` gives the
+    vectors of words that are not stored, (n, P); `capacity` 0 keeps none between calls.
     """
 
     def __init__(self, encode: Callable[[Sequence[str]], Tensor], capacity: int) -> None:
@@ -208,11 +200,9 @@ class WordCache:
             return Words(vectors, to_device(indices, vectors.device))
 
     def _find(self, tokens: Sequence[str]) -> tuple[Numbers, Tensor | None]:
-        """The row of every token, after the words that are new have been encoded.
+        """The row of every token (N,), after the words that are new have been encoded.
 
-        Returns:
-            The rows (N,), and the vectors of new words for which there was no room, whose rows
-            are after the table's.
+        Also the vectors of new words for which there was no room: their rows are after the table's.
         """
         self._batch += 1
         self._rows.new.clear()
@@ -250,12 +240,9 @@ class WordCache:
         return vectors
 
     def _store(self, words: list[str], vectors: Tensor) -> Numbers:
-        """Keep new words, instead of the oldest where there is no room.
+        """Keep new words, instead of the oldest where there is no room; what this batch uses stays.
 
-        What this batch uses stays.
-
-        Returns:
-            The rows of those that are kept: the first ones, all if there is room.
+        Returns the rows of those that are kept: the first ones, all if there is room.
         """
         used = len(self)
         count = min(len(words), self.capacity)
@@ -298,12 +285,7 @@ def _rows_of(table: Tensor, rows: Numbers) -> Tensor:
 
 
 class InitialStates:
-    """Where the sentences of a batch start: from zero, warmed up, or where the last call ended.
-
-    Args:
-        model: The model.
-        embed: Its token vectors.
-    """
+    """Where the sentences of a batch start: from zero, warmed up, or where the last call ended."""
 
     def __init__(self, model: BiLM, embed: TokenEmbedder) -> None:
         self._model = model
@@ -364,8 +346,7 @@ class InitialStates:
 class CarriedState:
     """The state of the old code: row r of a batch starts where row r of the last batch ended.
 
-    It grows with zero rows to the largest batch seen; rows beyond a smaller batch stay as they
-    were.
+    It grows with zero rows to the largest batch seen; rows beyond a smaller batch stay unchanged.
     """
 
     def __init__(self, model: BiLM) -> None:

@@ -130,15 +130,9 @@ class ElmoEmbedding(nn.Module):
 
 
 def flat_layers(elmo: Elmo, batch: Sequence[Sequence[str]], *, train: bool) -> list[Tensor]:
-    """Every layer of a batch's tokens, sentence after sentence, without markers.
+    """The L + 1 layers (N, 2P) of a batch's tokens, sentence after sentence, without markers.
 
-    Args:
-        elmo: The model.
-        batch: Tokens of each sentence.
-        train: Whether gradients flow through the model.
-
-    Returns:
-        L + 1 tensors (N, 2P).
+    With `train`, gradients flow through the model.
     """
     if train:
         # The weights are about to change, and some optimizers do not bump torch's version counter.

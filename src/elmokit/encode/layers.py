@@ -29,15 +29,7 @@ NO_MIX = (
 
 
 def layer_weights(layers: object, count: int) -> tuple[float, ...] | None:
-    """Each layer's weight, or None for ``"all"``.
-
-    Args:
-        layers: ``"all"``, ``"mean"``, ``"top"``, a layer's number, or weights.
-        count: How many layers the model exposes.
-
-    Raises:
-        ConfigError: It is none of these, or there is no such layer.
-    """
+    """Each layer's weight for a model of `count` layers, or None for ``"all"``."""
     if hasattr(layers, "tolist"):  # an array or a number of numpy or torch
         layers = layers.tolist()
     if layers == "all":
@@ -64,13 +56,7 @@ def layer_weights(layers: object, count: int) -> tuple[float, ...] | None:
 
 
 def choose_layers(layers: Layers, count: int, mixes: Sequence[ScalarMix]) -> LayerChoice:
-    """Make sense of the ``layers`` argument.
-
-    Args:
-        layers: What the user wrote.
-        count: How many layers the model exposes.
-        mixes: The mixes stored with the model.
-    """
+    """Make sense of the ``layers`` argument, given the model's number of layers and its mixes."""
     import torch
 
     from elmokit.model.scalar_mix import ScalarMix
@@ -109,16 +95,11 @@ class LayerChoice:
         return max((i + 1 for i, weight in enumerate(self.weights) if weight), default=1)
 
     def combine(self, layers: Iterator[tuple[Tensor, ...]], lengths: Sequence[int]) -> Tensor:
-        """Reduce the layers of a flat batch as they are computed.
+        """Reduce the layers of a flat batch as they are computed: (N, D), all: (count, N, D).
 
-        Args:
-            layers: The layers in order, each as its directions' halves (N, P), at least `needed`
-                of them. A layer is dropped before the next one is computed: every layer kept
-                dominates memory on a long document.
-            lengths: Tokens of each sentence.
-
-        Returns:
-            (N, D), or (count, N, D) when all layers are wanted.
+        At least `needed` layers come in order, each as its directions' halves (N, P). A layer is
+        dropped before the next one is computed: every layer kept dominates memory on a long
+        document. `lengths` are the tokens of each sentence.
         """
         import torch
 

@@ -146,20 +146,16 @@ def nearest_uses(
     # The second iterator is a batch window ahead of the first; tee buffers just that.
     found, prefetched = tee(_sentences_with(wanted, corpus, elmo))
     arrays = elmo.encode_stream((words for _, words in prefetched), layers=layers)
-    # Scores first; the negative numbers make the earlier of two equal uses the greater.
-    best: list[tuple[float, int, int, tuple[str, ...]]] = []
-    for (number, words), vectors in zip(found, arrays, strict=True):
-        positions = occurrences(words, wanted)
-        scores = similarity(vectors[positions], query).tolist()
-        for at, score in zip(positions, scores, strict=True):
-            use = (score, -number, -at, tuple(words))
-            if len(best) < k:
-                heapq.heappush(best, use)
-            else:
-                heapq.heappushpop(best, use)
-    return [
-        Use(score, -number, -at, words) for score, number, at, words in sorted(best, reverse=True)
-    ]
+
+    def uses() -> Iterator[Use]:
+        for (number, words), vectors in zip(found, arrays, strict=True):
+            positions = occurrences(words, wanted)
+            scores = similarity(vectors[positions], query).tolist()
+            for at, score in zip(positions, scores, strict=True):
+                yield Use(score, number, at, tuple(words))
+
+    # Stable: of equals the earlier use comes first.
+    return heapq.nlargest(k, uses(), key=lambda use: use.score)
 
 
 def _sentences_with(

@@ -70,7 +70,11 @@ def average_words(
         for number, sentence in enumerate(texts):
             yield elmo.tokens(sentence, number)
 
-    counts, total = _count(sentences())
+    counts: Counter[str] = Counter()
+    total = 0
+    for tokens in sentences():
+        counts.update(tokens)
+        total += 1
     kept = {
         word: (row, count)
         for row, (word, count) in enumerate(counts.most_common(max_words))
@@ -97,13 +101,3 @@ def average_words(
     uses = torch.tensor([count for _, count in kept.values()], device=sums.device)  # (V,)
     averages = (sums / uses[:, None]).float()
     return WordVectors(list(kept), averages.cpu().numpy())
-
-
-def _count(sentences: Iterable[list[str]]) -> tuple[Counter[str], int]:
-    """How often each word occurs, and the number of sentences."""
-    counts: Counter[str] = Counter()
-    total = 0
-    for tokens in sentences:
-        counts.update(tokens)
-        total += 1
-    return counts, total

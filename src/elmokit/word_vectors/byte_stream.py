@@ -18,9 +18,8 @@ _DEFLATE_RATIO = 1032
 def open_stream(path: Path) -> tuple[BufferedReader, int]:
     """Open a file for reading, through gzip if its first bytes are gzip's.
 
-    Returns:
-        The stream, and the greatest number of bytes that it can hold. A size claimed by a header
-        is compared with that number before memory is allocated for it.
+    Also returns the greatest number of bytes that the stream can hold: a size claimed by a header
+    is compared with it before memory is allocated.
     """
     try:
         file = path.open("rb")

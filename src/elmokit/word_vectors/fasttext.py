@@ -38,24 +38,14 @@ _CHUNK = 512  # words composed at once: some 20 MB of n-gram rows at 300 dimensi
 
 @dataclass(frozen=True)
 class Subwords:
-    """The n-gram rows of a fastText model.
-
-    Attributes:
-        min_n: The shortest n-gram, in characters.
-        max_n: The longest n-gram, in characters.
-        buckets: The rows that n-grams are hashed to.
-    """
+    """The rows that n-grams of min_n to max_n characters are hashed to, of a fastText model."""
 
     min_n: int
     max_n: int
     buckets: NDArray[np.float32]
 
     def sums(self, words: Sequence[bytes]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Add up the n-gram rows of each word.
-
-        Returns:
-            The sums, one row per word, and the number of n-grams of each word.
-        """
+        """Sums of the n-gram rows of each word (words, dim), and the numbers of n-grams."""
         total = np.zeros((len(words), self.buckets.shape[1]), dtype=np.float32)
         counts = np.zeros(len(words), dtype=np.int64)
         for start in range(0, len(words), _CHUNK):
@@ -70,11 +60,7 @@ class Subwords:
         return total, counts
 
     def compose(self, words: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Make vectors for words outside the vocabulary.
-
-        Returns:
-            The means of the n-gram rows, and which words have any n-gram at all (others are zero).
-        """
+        """Means of words' n-gram rows, and which words have any n-gram at all (others are zero)."""
         total, counts = self.sums([word.encode("utf-8", "surrogatepass") for word in words])
         return total / np.maximum(counts, 1).astype(np.float32)[:, None], counts > 0
 
@@ -82,14 +68,11 @@ class Subwords:
 def ngram_buckets(
     words: Sequence[bytes], min_n: int, max_n: int, buckets: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The bucket of every n-gram of every word.
+    """The bucket of every n-gram, and the index of its word, in the order of the words.
 
     fastText's hash reads bytes as signed characters, so a byte of 128 or more changes the upper
     bits too; existing models need exactly that. A single ``<`` or ``>`` is no n-gram, and the
     end-of-sentence mark has none.
-
-    Returns:
-        Buckets and the positions of their words in `words`, in the order of the words.
     """
     marked = [b"" if word == _END_OF_SENTENCE else b"<" + word + b">" for word in words]
     data = np.frombuffer(b"".join(marked), dtype=np.int8)
@@ -124,13 +107,12 @@ def ngram_buckets(
 
 
 def read_fasttext(
-    file: io.BufferedReader, path: Path, bound: int, limit: int | None
+    file: io.BufferedReader, path: Path, bound: int, limit: int
 ) -> tuple[list[str], NDArray[np.float32], Subwords | None]:
     """Read a fastText ``.bin`` file, versions 11 and 12, supervised or not, not quantised.
 
-    Returns:
-        Words, their finished vectors (own row and n-grams averaged), and the n-gram rows if the
-        model has any. Words and n-grams share one matrix.
+    Returns words, their finished vectors (own row and n-grams averaged), and the n-gram rows if
+    the model has any. Words and n-grams share one matrix.
     """
     reader = ByteReader(file, path)
     _, version = struct.unpack("<2i", reader.take(8, "the magic number and version"))
@@ -162,7 +144,7 @@ def read_fasttext(
             "It is truncated: download it again.",
         )
 
-    kept = len(raw_words) if limit is None else min(limit, len(raw_words))
+    kept = min(limit, len(raw_words))
     with_subwords = bucket > 0 and max_n > 0
     matrix = allocate(path, kept + bucket * with_subwords, dim)
     reader.fill(matrix[:kept], "the word vectors")

@@ -11,6 +11,7 @@ The format is detected from the contents, never from the name::
 import gzip
 import io
 import os
+import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -90,7 +91,7 @@ class WordVectors:
         file, bound = open_stream(path)
         with file:
             try:
-                words, matrix, subwords = _read(file, path, bound, limit)
+                words, matrix, subwords = _read(file, path, bound, limit or sys.maxsize)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise DataError(
                     f"{path}: the gzip data is damaged or truncated ({error}). Download it again."
@@ -163,8 +164,7 @@ class WordVectors:
         Returns:
             (len(words), dim) float32.
         """
-        out, _ = self._find(words)
-        return out
+        return self._find(words)[0]
 
     def coverage(self, words: Iterable[str]) -> float:
         """The share of `words`, from 0 to 1, that `lookup` has a vector for; 0 for no words.
@@ -262,7 +262,7 @@ class WordVectors:
 
 
 def _read(
-    file: io.BufferedReader, path: Path, bound: int, limit: int | None
+    file: io.BufferedReader, path: Path, bound: int, limit: int
 ) -> tuple[list[str], NDArray[np.float32], Subwords | None]:
     """Detect the format from the first bytes and call its reader."""
     start = file.read(_HEADER_BYTES)
@@ -276,10 +276,11 @@ def _read(
     header = word2vec.parse_header(first_line)
     if header is None:
         return *word2vec.read_glove_text(file, path, limit), None
+    # The shortest record is a line with an empty word and one digit per number: " 0 0\n".
     word2vec.check_claim(path, header, header[0] * (2 * header[1] + 1) - 1, bound)
     file.seek(len(first_line))
     sample = file.read((1 << 16) + _NUMBER_BYTES * header[1])
     file.seek(len(first_line))
     if word2vec.looks_like_text(sample, header[1]):
-        return *word2vec.read_word2vec_text(file, path, header, bound, limit), None
+        return *word2vec.read_word2vec_text(file, path, header, limit), None
     return *word2vec.read_word2vec_binary(file, path, header, bound, limit), None

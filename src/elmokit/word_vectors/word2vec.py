@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,13 +55,11 @@ def looks_like_text(sample: bytes, dim: int) -> bool:
 
 
 def read_word2vec_text(
-    file: io.BufferedReader, path: Path, header: tuple[int, int], bound: int, limit: int | None
+    file: io.BufferedReader, path: Path, header: tuple[int, int], limit: int
 ) -> Table:
     """Read the lines after the header of a word2vec text file."""
     count, dim = header
-    # The shortest line is an empty word and one digit per number: " 0 0\n".
-    check_claim(path, header, count * (2 * dim + 1) - 1, bound)
-    capacity = count if limit is None else min(count, limit)
+    capacity = min(count, limit)
     words, matrix = _read_lines(file, path, 2, capacity, dim)
     found = len(words)
     if found == capacity and capacity == count:
@@ -75,20 +72,20 @@ def read_word2vec_text(
     return words, matrix
 
 
-def read_glove_text(file: io.BufferedReader, path: Path, limit: int | None) -> Table:
+def read_glove_text(file: io.BufferedReader, path: Path, limit: int) -> Table:
     """Read a text file without a header; lines are counted first, to allocate memory once."""
     dim = _sample_dimension(file, path)
     file.seek(0)
     count, last = 0, b"\n"
-    while (limit is None or count < limit) and (block := file.read(_LINE_BYTES)):
+    while count < limit and (block := file.read(_LINE_BYTES)):
         count, last = count + block.count(b"\n"), block
     count += not last.endswith(b"\n")
     file.seek(0)
-    return _read_lines(file, path, 1, count if limit is None else min(count, limit), dim)
+    return _read_lines(file, path, 1, min(count, limit), dim)
 
 
 def read_word2vec_binary(
-    file: io.BufferedReader, path: Path, header: tuple[int, int], bound: int, limit: int | None
+    file: io.BufferedReader, path: Path, header: tuple[int, int], bound: int, limit: int
 ) -> Table:
     """Read the records after the header of a word2vec binary file.
 
@@ -98,7 +95,7 @@ def read_word2vec_binary(
     count, dim = header
     check_claim(path, header, count * (4 * dim + 1), bound)
     reader = ByteReader(file, path, file.tell())
-    capacity = count if limit is None else min(count, limit)
+    capacity = min(count, limit)
     words: list[str] = []
     matrix = allocate(path, capacity, dim)
     for row in range(capacity):
@@ -225,7 +222,7 @@ def _read_lines(
         while len(words) < capacity and (line := file.readline(_LINE_BYTES)):
             fields = _fields(line)
             number = first_line + len(words)
-            if fields == [b""] and _only_blank_lines_follow(file):
+            if fields == [b""] and not any(line.strip(b" \r\n") for line in file):
                 break
             if len(fields) <= dim or len(line) == _LINE_BYTES:
                 raise DataError(
@@ -237,23 +234,15 @@ def _read_lines(
             try:
                 row[:] = [float(field) for field in fields[-dim:]]
             except ValueError:
-                _raise_bad_number(path, number, words[-1], fields[-dim:])
+                row[:] = np.nan
             if not np.isfinite(row).all():
-                _raise_bad_number(path, number, words[-1], fields[-dim:])
+                bad = next(i for i in range(-dim, 0) if not _is_float32(fields[i]))
+                raise DataError(
+                    f"{path}, line {number}, word {words[-1]!r}: number {bad + dim + 1} of {dim} "
+                    f"is {decode_word(fields[bad][:40])!r}, not a finite float32 number. Repair "
+                    "or remove the line."
+                )
     return words, matrix[: len(words)]
-
-
-def _only_blank_lines_follow(file: io.BufferedReader) -> bool:
-    return not any(line.strip(b" \r\n") for line in file)
-
-
-def _raise_bad_number(path: Path, number: int, word: str, fields: list[bytes]) -> NoReturn:
-    bad = next(i for i, field in enumerate(fields) if not _is_float32(field))
-    raise DataError(
-        f"{path}, line {number}, word {word!r}: number {bad + 1} of {len(fields)} is "
-        f"{decode_word(fields[bad][:40])!r}, not a finite float32 number. Repair or remove the "
-        "line."
-    )
 
 
 def _is_float32(field: bytes) -> bool:
