@@ -178,22 +178,11 @@ def _gap_label(record: Record) -> Choice:
 def _gap_lines(examples: Iterable[CorefExample], options: ReadOptions) -> Iterator[str]:
     yield tsv_line(GAP_COLUMNS)
     for e in examples:
-        known = e.label is not None
-        yield tsv_line(
-            (
-                e.id,
-                e.text,
-                e.pronoun.text,
-                str(e.pronoun.start),
-                e.a.text,
-                str(e.a.start),
-                str(e.label == "A").upper() if known else "",
-                e.b.text,
-                str(e.b.start),
-                str(e.label == "B").upper() if known else "",
-                e.url,
-            )
-        )
+        cells = [e.id, e.text, e.pronoun.text, str(e.pronoun.start)]
+        for name, mention in (("A", e.a), ("B", e.b)):
+            answer = "" if e.label is None else str(e.label == name).upper()
+            cells += [mention.text, str(mention.start), answer]
+        yield tsv_line([*cells, e.url])
 
 
 FORMATS = (Format("gap", (".tsv",), _read_gap, _gap_lines), RECORDS.jsonl())

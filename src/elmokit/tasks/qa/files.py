@@ -68,15 +68,12 @@ class QuestionExample:
 
     def answer_spans(self) -> list[Span]:
         """Token spans of the answers: the fewest tokens that hold each."""
-        found = []
-        for answer in self.answers or ():
-            if answer.start < 0:  # not a piece of the text
-                continue
-            end = answer.start + len(answer.text)
-            span = covering_tokens(self.context_spans, answer.start, end)
-            if span is not None:
-                found.append(span)
-        return found
+        spans = (
+            covering_tokens(self.context_spans, start, start + len(text))
+            for text, start in self.answers or ()
+            if start >= 0  # else it is not a piece of the text
+        )
+        return [span for span in spans if span is not None]
 
     def text_of(self, span: tuple[int, int]) -> Answer:
         """The piece of the text that these tokens cover."""
@@ -102,16 +99,9 @@ def _read_squad(path: str, options: ReadOptions) -> Iterator[QuestionExample]:
                 name = _string(question, "id", at)
                 at = f"{at} (id {name!r})"
                 query = _string(question, "question", at)
-                yield QuestionExample(
-                    name,
-                    context,
-                    query,
-                    tokens,
-                    spans,
-                    options.tokens(query),
-                    options.answer(_answers, question, context, at),
-                    title,
-                )
+                words = options.tokens(query)
+                answers = options.answer(_answers, question, context, at)
+                yield QuestionExample(name, context, query, tokens, spans, words, answers, title)
 
 
 def _items(value: Any, name: str, where: str) -> list[Any]:

@@ -341,20 +341,13 @@ def best_spans(
 def joint_loss(
     scores: Tensor, gold: Tensor, rows: Tensor, none: Tensor | None, has_none: Tensor
 ) -> Tensor:
-    """Minus the log-probability that a true position is chosen, over all pieces of a text.
+    """Minus the log-probability that a true position is chosen, over all pieces of a text; (B,).
 
-    Args:
-        scores: Of the tokens of the pieces, (W, T), the lowest number beyond their ends.
-        gold: True at the true positions, (W, T).
-        rows: Which text each piece is from, (W,).
-        none: Score of "no answer" per text, (B,); None if that cannot be said.
-        has_none: True where "no answer" is the truth, (B,).
-
-    Returns:
-        (B,).
+    Scores and gold are of the pieces' tokens, (W, T), the score the lowest number beyond their
+    ends; rows (W,) say which text each is from. Per text, (B,), none is the score of "no answer"
+    (None if that cannot be said), and has_none is True where that is the truth.
     """
-    least = torch.finfo(scores.dtype).min
-    count = len(has_none)
+    least, count = _least(scores.dtype), len(has_none)
     others = [none] if none is not None else []
     total = _sum_by_row(scores.logsumexp(dim=1), rows, count, others)
     true = scores.masked_fill(~gold, least).logsumexp(dim=1)  # (W,)

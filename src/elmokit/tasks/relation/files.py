@@ -49,14 +49,9 @@ class RelationExample:
 def marked_mentions(
     text: str, where: str, tokenize: Callable[[str], Tokens]
 ) -> tuple[Tokens, Span, Span]:
-    """Tokens and mentions of a text with marks.
+    """Tokens and mentions of a text with marks; `where` is how errors name it.
 
     The pieces between marks are tokenised one by one, so no token crosses the edge of a mention.
-
-    Args:
-        text: With <e1>...</e1> and <e2>...</e2> in it.
-        where: How errors name it.
-        tokenize: Splits text.
     """
     if _MARK.findall(text) not in _MARKS:
         raise DataError(

@@ -115,14 +115,9 @@ def _read_parallel(path: str, options: ReadOptions) -> Iterator[SequencePair]:
         where = location(names[0], source[0])
         if not source[1].strip() and not target[1].strip():
             continue
-        yield _pair(source[1], (target[1],), where, options)
-
-
-def _pair(
-    source: str, references: tuple[str, ...], where: str, options: ReadOptions
-) -> SequencePair:
-    tokens = checked_tokens(options.tokens(source), where)
-    return SequencePair(tokens, source_text=source, **_written(references, where, options))
+        tokens = checked_tokens(options.tokens(source[1]), where)
+        written = _written((target[1],), where, options)
+        yield SequencePair(tokens, source_text=source[1], **written)
 
 
 def _target_lines(examples: Iterable[SequencePair], options: ReadOptions) -> Iterator[str]:
@@ -154,11 +149,7 @@ FORMATS = (
 
 
 class Joiner:
-    """Writes tokens as text.
-
-    Args:
-        learned: What `learn_joins` found.
-    """
+    """Writes tokens as text, by what `learn_joins` found."""
 
     def __init__(self, learned: Mapping[str, Any]) -> None:
         self._glued: dict[str, bool] = learned["pairs"]
@@ -180,14 +171,10 @@ class Joiner:
 
 
 def learn_joins(texts: Iterable[tuple[Tokens, str]]) -> dict[str, Any]:
-    """Where spaces are in texts.
+    """Where spaces are in texts, from tokens and the text that they are pieces of.
 
-    Args:
-        texts: Tokens and the text that they are pieces of; others say nothing.
-
-    Returns:
-        By the signs that meet, whether tokens touch, and the tokens that always touch the one
-        before them; ready for JSON.
+    By the signs that meet, whether tokens touch, and the tokens that always touch the one before
+    them; ready for JSON.
     """
     touch, meet = Counter[str](), Counter[str]()
     word_touch, word_meet = Counter[str](), Counter[str]()

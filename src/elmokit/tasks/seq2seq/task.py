@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from elmokit.errors import DataError, MissingExtraError
@@ -142,25 +143,12 @@ class SequenceScore(TaskScore):
         return {"signature": self.signature}
 
 
-class _Units:
-    """What rouge-score asks for words when the text is Chinese."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return units(text)
-
-
 def score_sequences(
     references: Sequence[Sequence[str]], predicted: Sequence[str], *, primary: str = "bleu"
 ) -> SequenceScore:
-    """Compare written texts with references.
+    """Compare written texts with the accepted ones of each example; plain text, not tokens.
 
-    Args:
-        references: The accepted texts of each example, one or more; plain text, not tokens.
-        predicted: The texts that were written.
-        primary: ``bleu`` for translations, ``rougeL`` for summaries.
-
-    Raises:
-        MissingExtraError: The packages of the extra ``seq2seq`` are not installed.
+    `primary` is ``bleu`` for translations, ``rougeL`` for summaries.
     """
     same_length(references, predicted)
     _check_references(references)
@@ -172,7 +160,8 @@ def score_sequences(
     streams = [list(stream) for stream in itertools.zip_longest(*references)]
     result = bleu.corpus_score(list(predicted), streams)
 
-    scorer = rouge(list(ROUGE), use_stemmer=not chinese, tokenizer=_Units() if chinese else None)
+    words = SimpleNamespace(tokenize=units) if chinese else None
+    scorer = rouge(list(ROUGE), use_stemmer=not chinese, tokenizer=words)
     totals = dict.fromkeys(ROUGE, 0.0)
     right = 0
     for accepted, found in zip(references, predicted, strict=True):

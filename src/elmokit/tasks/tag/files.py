@@ -71,12 +71,7 @@ def illegal_tag(tags: Sequence[str], wrong: int, scheme: str) -> str:
 
 
 class TagsField(Field):
-    """One tag per token, from a list of strings.
-
-    Args:
-        name: As in `Field`.
-        aliases: As in `Field`.
-    """
+    """One tag per token, from a list of strings."""
 
     def __init__(self, name: str, *aliases: str) -> None:
         super().__init__(name, *aliases, answer=True)
@@ -334,8 +329,7 @@ def _conllu_lines(examples: Iterable[TaggedExample], options: ReadOptions) -> It
         columns["id"] = tuple(map(str, range(1, len(example.tokens) + 1)))
         columns["form"] = example.tokens
         columns[tag_name] = blank if example.tags is None else example.tags
-        for cells in zip(*columns.values(), strict=True):
-            yield "\t".join(cells)
+        yield from map("\t".join, zip(*columns.values(), strict=True))
         yield ""
 
 
@@ -348,14 +342,9 @@ def _begins_conll(line: str, labelled: bool) -> bool:
     return not other and (labelled or "\t" in line)
 
 
+_ENDINGS = (".conll", ".bio", ".iob", ".iob2")
 FORMATS = (
-    Format(
-        "conll",
-        (".conll", ".bio", ".iob", ".iob2"),
-        _read_conll,
-        _conll_lines,
-        begins=_begins_conll,
-    ),
+    Format("conll", _ENDINGS, _read_conll, _conll_lines, begins=_begins_conll),
     Format("conllu", (".conllu",), _read_conllu, _conllu_lines, begins=_begins_conllu),
     RECORDS.jsonl(),
     RECORDS.plain_text(),

@@ -122,11 +122,7 @@ def tags_to_spans(tags: Sequence[str]) -> list[TagSpan]:
 
 
 def spans_to_tags(spans: Iterable[TagSpan], length: int, scheme: Scheme) -> tuple[str, ...]:
-    """The tags of a sentence of `length` tokens that has these spans.
-
-    Raises:
-        ConfigError: Spans overlap, are empty or leave the sentence.
-    """
+    """The tags of a sentence of `length` tokens that has these spans."""
     tags = ["O"] * length
     free = 0
     for start, end, kind in sorted(spans):
@@ -190,13 +186,7 @@ def score_spans(
     *,
     ignore: Collection[str] = (),
 ) -> SpanScore:
-    """Compare the tags of sentences, in any scheme of spans.
-
-    Args:
-        gold: The true tags of each sentence.
-        predicted: The tags to score.
-        ignore: Types that do not count (the verb itself, among its roles).
-    """
+    """Compare the tags of sentences, in any scheme of spans; types to `ignore` do not count."""
     same_length(gold, predicted)
     types: dict[str, MatchCounts] = {}
     right = tokens = 0
@@ -214,27 +204,17 @@ def score_spans(
                 if kind not in ignore:
                     counts = types.setdefault(kind, MatchCounts())
                     setattr(counts, name, getattr(counts, name) + count)
-    total = MatchCounts(
-        sum(counts.correct for counts in types.values()),
-        sum(counts.predicted for counts in types.values()),
-        sum(counts.gold for counts in types.values()),
-    )
+    names = ("correct", "predicted", "gold")
+    total = MatchCounts(*(sum(getattr(c, name) for c in types.values()) for name in names))
     return SpanScore(total, dict(sorted(types.items())), share(right, tokens))
 
 
 def score_tags(
     gold: Sequence[Any], predicted: Sequence[Any], *, spans: bool, roles: bool = False
 ) -> TaskScore:
-    """Score tags, where it is known of what kind they are.
+    """Score the tags of examples, as `spans` (perhaps semantic roles) or else token by token.
 
-    Args:
-        gold: Examples of `tag` with their tags.
-        predicted: The same examples, in the same order, with predicted tags.
-        spans: Whether they are tags of spans; else they are scored token by token.
-        roles: Whether the spans are semantic roles.
-
-    Raises:
-        DataError: Tags are missing, or the two do not have the same length.
+    Among roles the verb's own span does not count.
     """
     same_length(gold, predicted)
     true, found = all_of(gold, "tags"), all_of(predicted, "tags")
