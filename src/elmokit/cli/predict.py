@@ -59,10 +59,11 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
         write: Format of the answers; jsonl on standard output when left out.
         probabilities: Add the probability of each class, for tasks that choose one; with jsonl.
     """
-    from elmokit.tasks.files import compressed_text, endings, example_lines, write_examples
+    from elmokit.tasks.files import compressed_text, example_lines, write_examples
     from elmokit.tasks.predictor import Predictor
+    from elmokit.text.readers import data_suffix
 
-    as_json = output is None or endings(output.name)[0] in (".jsonl", ".ndjson")
+    as_json = output is None or data_suffix(output.name)[0] in (".jsonl", ".ndjson")
     if probabilities and write != "jsonl" and (write is not None or not as_json):
         raise UsageError("--probabilities go into JSON lines: write .jsonl, or --write jsonl.")
     names = field_names(fields)

@@ -175,15 +175,9 @@ def _variant(full: TaskRun, name: str, seed: int) -> TaskRun:
     with_elmo, with_static = name in ("elmo", "both"), name in ("static", "both")
     if not with_elmo:
         config = replace(config, fine_tune=replace(config.fine_tune, on=False))
-    run = TaskRun(
-        full.task,
-        full.elmo if with_elmo else None,
-        full.static if with_static else None,
-        config,
-        full.format,
-        full.fields,
-        str(full.device),
-    )
+    elmo, static = full.elmo if with_elmo else None, full.static if with_static else None
+    device = str(full.device)
+    run = TaskRun(full.task, elmo, static, config, full.format, full.fields, device)
     run.data, run.names = full.data, full.names
     return run
 
@@ -191,14 +185,15 @@ def _variant(full: TaskRun, name: str, seed: int) -> TaskRun:
 def _report(run: TaskRun, output: Path, store: Path, resume: bool, quiet: bool) -> dict[str, Any]:
     """The report of one run, which is trained unless an earlier call has finished it."""
     done, folder = output / REPORT_FILE, RunFolder(output, RUN_FILE)
-    if resume and done.is_file():
+    finished = resume and done.is_file()
+    if finished:
         folder.check_same(run.describe())
-        if "test" in run.data:
-            _check_tested(json.loads(done.read_text(encoding="utf-8")), run.data["test"], output)
     else:
         output.parent.mkdir(parents=True, exist_ok=True)
         run.train(output, store, resume=resume and folder.holds_run, bundle=False, quiet=quiet)
     report: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+    if finished and "test" in run.data:
+        _check_tested(report, run.data["test"], output)
     return report
 
 

@@ -45,11 +45,10 @@ from elmokit.tasks.records import (
     tsv_line,
     wrong_item,
 )
+from elmokit.text.readers import data_suffix
 
 if TYPE_CHECKING:
     from elmokit.tasks.tag.spans import Scheme
-
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
 class Field:
@@ -64,12 +63,7 @@ class Field:
     """
 
     def __init__(
-        self,
-        name: str,
-        *aliases: str,
-        answer: bool = False,
-        written: str = "",
-        table: bool = True,
+        self, name: str, *aliases: str, answer: bool = False, written: str = "", table: bool = True
     ) -> None:
         self.name = name
         self.names: Names = {name: (name, *aliases)}
@@ -184,10 +178,7 @@ class LabelField(Field):
 class NameField(Field):
     """A string or a number that is carried along: an id, a title, an address.
 
-    Args:
-        name: As in `Field`.
-        aliases: As in `Field`.
-        default: What replaces a missing one; ``"number"``: the record's number.
+    `default` replaces a missing one; ``"number"``: the record's number.
     """
 
     def __init__(self, name: str, *aliases: str, default: str | None = None) -> None:
@@ -352,19 +343,20 @@ def read_examples(
     if labelled and not chosen.labels:
         raise ConfigError(f"{name}: plain text has no labels. It is read for prediction alone.")
     options = ReadOptions(tokenizer, target_tokenizer, fields or {}, labelled, scheme)
-    return _not_none(chosen.read(name, options), name, chosen, labelled)
+    examples = chosen.read(name, options)
 
+    def at_least_one() -> Iterator[Any]:
+        empty = True
+        for example in examples:
+            empty = False
+            yield example
+        if empty and labelled:
+            raise DataError(
+                f"{name}: no examples in it, read as {chosen.name!r}. Check the file, or name its "
+                "format."
+            )
 
-def _not_none(examples: Iterator[Any], name: str, chosen: Format, labelled: bool) -> Iterator[Any]:
-    empty = True
-    for example in examples:
-        empty = False
-        yield example
-    if empty and labelled:
-        raise DataError(
-            f"{name}: no examples in it, read as {chosen.name!r}. Check the file, or name its "
-            "format."
-        )
+    return at_least_one()
 
 
 def example_lines(
@@ -374,14 +366,7 @@ def example_lines(
     *,
     fields: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Examples as lines of a format, without line ends, one at a time.
-
-    Args:
-        task: Its name.
-        examples: The examples; predictions are examples whose labels are filled in.
-        format: A format that is made of lines.
-        fields: As in `read_examples`: names to write fields under, numbers for columns of tags.
-    """
+    """Examples as lines of a format, without line ends, one at a time; see `write_examples`."""
     chosen = _chosen(task, format)
     if chosen.lines is None:
         can = [other.name for other in get_task(task).formats if other.lines]
@@ -418,7 +403,8 @@ def write_examples(
     if chosen.lines is None and chosen.whole is None and chosen.write is None:
         raise ConfigError(f"{chosen.name!r} is read, not written. Write .jsonl instead.")
     if chosen.write is not None:
-        _write_folder(chosen.write, examples, name)
+        with _new_folder(name) as folder:
+            chosen.write(examples, folder)
         return
     with compressed_text(path) as file:
         if chosen.whole is not None:
@@ -428,63 +414,53 @@ def write_examples(
             file.write(line + "\n")
 
 
-def _write_folder(
-    write: Callable[[Iterable[Any], Path], None], examples: Iterable[Any], name: str
-) -> None:
+@contextmanager
+def _new_folder(name: str) -> Iterator[Path]:
+    """The path of a temporary folder to make; it becomes `name` when the block ends well."""
     folder = Path(os.path.realpath(name))
     if folder.exists() or not folder.parent.is_dir():
         raise DataError(f"{name}: give the name of a new folder, in a folder that exists.")
     temporary = temporary_beside(folder)
     try:
-        write(examples, temporary)
+        yield temporary
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def format_names(task: str) -> tuple[str, ...]:
-    """Names of the formats of a task.
-
-    Raises:
-        ConfigError: No such task.
-    """
+    """Names of the formats of a task."""
     return tuple(format.name for format in get_task(task).formats)
 
 
 def _chosen(task: str, name: str) -> Format:
-    names = format_names(task)
-    if name not in names:
-        raise ConfigError(f"{task} has no format {name!r}. It has {', '.join(names)}.")
-    return get_task(task).formats[names.index(name)]
+    formats = {format.name: format for format in get_task(task).formats}
+    if name not in formats:
+        raise ConfigError(f"{task} has no format {name!r}. It has {', '.join(formats)}.")
+    return formats[name]
 
 
 def _by_ending(task: str, name: str) -> Format | None:
-    ending, _ = endings(name)
+    ending, _ = data_suffix(name)
     return next((f for f in get_task(task).formats if ending in f.endings), None)
 
 
 def _found(task: str, name: str, labelled: bool) -> Format:
     """The format of an input: by its kind, its ending, or its first line."""
-    formats = get_task(task).formats
-    for format in formats:
-        if format.matches is not None and format.matches(name):
-            return format
-    if name == "-":
-        plain = [f for f in formats if not f.labels and not labelled]
-        return plain[0] if plain else _chosen(task, "jsonl")
-    return _by_ending(task, name) or _by_first_line(task, name, labelled)
-
-
-def _by_first_line(task: str, name: str, labelled: bool) -> Format:
     formats, names = get_task(task).formats, ", ".join(format_names(task))
+    plain = [f for f in formats if not f.labels and not labelled]
+    sure = next((f for f in formats if f.matches is not None and f.matches(name)), None)
+    if sure is None and name == "-":
+        return plain[0] if plain else _chosen(task, "jsonl")
+    if sure := sure or _by_ending(task, name):
+        return sure
     if os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name):
         raise ConfigError(
             f"{name}: this is a pipe, which can be read once only, so its first line cannot say "
             f"what it is. Name the format: {names}."
         )
     first = next((line for _, line in lines(name) if line.strip()), "")
-    found = [f for f in formats if f.begins is not None and f.begins(first, labelled)]
-    found += [f for f in formats if not f.labels and not labelled]
+    found = [f for f in formats if f.begins is not None and f.begins(first, labelled)] + plain
     if not found:
         raise DataError(
             f"{name}: neither its ending nor its first line says what it is. Name the format: "
@@ -501,41 +477,24 @@ def read_labelled(
     format: str | None,
     fields: Mapping[str, str],
 ) -> Sequence[Any]:
-    """Labelled examples from a file, or from a list of them.
-
-    Args:
-        task: The task's name.
-        data: A file that the task reads, or its examples.
-        config: The settings: how text is split.
-        format: The file's format, if its name does not say it.
-        fields: Names of its columns or fields.
-    """
+    """Labelled examples from a file, split as the settings say, or from a list of them."""
     known = get_task(task)
     if isinstance(data, str | Path):
-        tokenizer, more = config.inputs.tokenizer, known.reading(config)
-        return list(
-            read_examples(task, data, format=format, tokenizer=tokenizer, fields=fields, **more)
-        )
+        options = {"tokenizer": config.inputs.tokenizer, **known.reading(config)}
+        return list(read_examples(task, data, format=format, fields=fields, **options))
     kind = known.example_type
     expected = f"{task} is trained and scored on {kind.__name__} with a label, or on a file of them"
     if not isinstance(data, Iterable):
         raise wrong_item(data, f"{expected}: give a list of them.")
-    found = []
-    for number, item in enumerate(data, 1):
+    found = list(data)
+    for number, item in enumerate(found, 1):
         if not isinstance(item, kind):
             with errors_at(f"item {number}"):
                 raise wrong_item(item, f"{expected}.")
-        found.append(item)
     return found
 
 
 # Compressed files.
-
-
-def endings(name: str) -> tuple[str, str]:
-    """What a name says of contents and compression: ``(".csv", ".gz")``; empty: nothing."""
-    stem, ending = os.path.splitext(name.lower())
-    return (os.path.splitext(stem)[1], ending) if ending in _COMPRESSED else (ending, "")
 
 
 @contextmanager
@@ -545,7 +504,7 @@ def compressed_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
         atomic_file(path) as temporary,
         temporary.open("wb") as raw,
         io.TextIOWrapper(
-            _compressed(raw, endings(os.fspath(path))[1]), encoding="utf-8", newline="\n"
+            _compressed(raw, data_suffix(os.fspath(path))[1]), encoding="utf-8", newline="\n"
         ) as file,
     ):
         yield file

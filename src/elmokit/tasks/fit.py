@@ -6,20 +6,20 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.config import from_dict, to_dict
@@ -29,7 +29,6 @@ from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.files import read_labelled
 from elmokit.tasks.inputs.references import Elmos, Static, as_layers, as_static, reference_to
-from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 from elmokit.tasks.inputs.token_inputs import frequent_words
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.predictor import Facts, Predictor
@@ -144,17 +143,7 @@ def task_settings(
 
 
 class TaskRun:
-    """One training run: the models loaded, the settings complete, the data read.
-
-    Args:
-        task: The task.
-        elmo: A model with layers.
-        static: Static vectors.
-        config: The settings.
-        format: Of the files.
-        fields: Of the files.
-        device: Where to compute.
-    """
+    """One training run: the models loaded, the settings complete, the data read."""
 
     def __init__(
         self,
@@ -168,14 +157,11 @@ class TaskRun:
     ) -> None:
         self.task = task
         self.device = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.elmo: LayerSource | None = None
-        if elmo is not None:
-            self.elmo = as_layers(elmo, copied=config.fine_tune.on)
-        elif config.fine_tune.on:
+        if elmo is None and config.fine_tune.on:
             raise ConfigError("fine_tune.on = True: there is no ELMo model to fine-tune")
-        self.static: StaticVectors | None = None
-        if static is not None:
-            self.static = as_static(static)
+        self.elmo = None if elmo is None else as_layers(elmo, copied=config.fine_tune.on)
+        self.static = None if static is None else as_static(static)
+        if self.static is not None:
             self.static.check_storable()
         self._elmo_hash = reference_to(self.elmo).get("fingerprint")  # before fine-tuning
         own = self.elmo.tokenizer if self.elmo is not None else "words"
@@ -222,15 +208,10 @@ class TaskRun:
     def train(
         self, output: Path, store: Path | None, *, resume: bool, bundle: bool, quiet: bool
     ) -> Predictor:
-        """Train, keep the best, write the report.
+        """Train, keep the best, write the report; arguments as for `fit`.
 
-        Args:
-            output: Folder for everything.
-            store: Folder for the layers of the data. Without one they are in the run's folder until
-                it has ended well, so that a resumed run finds them.
-            resume: Continue the run that is in the folder.
-            bundle: Put the models into the predictor's folder.
-            quiet: Show nothing.
+        Without a store the layers of the data are in the run's folder until it has ended well, so
+        that a resumed run finds them.
         """
         config, folder = self.config, RunFolder(output, RUN_FILE)
         learned = self._learn()
@@ -245,23 +226,19 @@ class TaskRun:
         display.note(self._description(predictor))
         start = time.monotonic()
         own_store = folder.training / LAYERS_FOLDER
-        predictor.model.embedder.prepare(self._sentences(), store or own_store)
+        train, dev = self.data["train"], self.data["dev"]
+        both = [*train, *dev]
+        texts = [text for example in both for text in self.task.texts(example)]
+        if "target" in config.inputs.elmo_at:
+            texts += [text for example in both if (text := self.task.written(example))]
+        predictor.model.embedder.prepare(texts, store or own_store)
         if (spent := time.monotonic() - start) > 1 and self.elmo is not None:
             display.note(f"layers of the data computed in {spent:.0f} s")
-        trainer = TaskTrainer(
-            predictor.model,
-            config,
-            self.data["train"],
-            self.data["dev"],
-            save=lambda: predictor.save(output, bundle=bundle),
-        )
+        save = partial(predictor.save, output, bundle=bundle)
+        trainer = TaskTrainer(predictor.model, config, train, dev, save)
+        plan = loop_config(config, len(train))
         outcome = train_loop(
-            trainer,
-            loop_config(config, len(self.data["train"])),
-            folder=folder.training,
-            context=context,
-            display=display,
-            resume=resume,
+            trainer, plan, folder=folder.training, context=context, display=display, resume=resume
         )
         display.close()
         predictor.model.embedder.release()
@@ -292,13 +269,6 @@ class TaskRun:
         sentences = [text for e in self.data["train"] for text in self.task.texts(e)]
         return frequent_words(sentences, min_count=inputs.min_count, lowercase=inputs.lowercase)
 
-    def _sentences(self) -> list[tuple[str, ...]]:
-        both = [*self.data["train"], *self.data["dev"]]
-        texts = [text for example in both for text in self.task.texts(example)]
-        if "target" in self.config.inputs.elmo_at:
-            texts += [text for example in both if (text := self.task.written(example))]
-        return texts
-
     def _description(self, predictor: Predictor) -> str:
         parts = " + ".join(predictor.model.embedder.parts)
         weights = sum(p.numel() for p in predictor.model.parameters() if p.requires_grad)
@@ -318,15 +288,7 @@ def _fixed(config: TaskConfig) -> dict[str, Any]:
 
 
 class TaskTrainer:
-    """A `Trainable` for the training loop.
-
-    Args:
-        model: The model, on its device; its weights are changed.
-        config: The settings.
-        train: The training examples.
-        dev: The dev examples.
-        save: Writes the present weights as the best so far.
-    """
+    """A `Trainable` for the training loop; `save` writes the present weights as the best so far."""
 
     def __init__(
         self,
@@ -343,7 +305,9 @@ class TaskTrainer:
         self._save = save
         self._lengths = [model.length(example) for example in train]
         self._plan = loop_config(config, len(train))
-        own, tuned = self._parameters()
+        slow = {id(p) for p in model.embedder.fine_tuned()}
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        own, tuned = ([n for n in named if (id(n[1]) in slow) is at] for at in (False, True))
         self._groups = [(1.0, own, dense_optimizer(own, config.optimizer))]
         if tuned:
             share = config.fine_tune.lr_ratio
@@ -352,13 +316,6 @@ class TaskTrainer:
         self._batches: list[list[int]] = []
         torch.manual_seed(config.run.seed)
 
-    def _parameters(self) -> tuple[list[tuple[str, nn.Parameter]], list[tuple[str, nn.Parameter]]]:
-        """What is trained at the full learning rate, and what is fine-tuned at a lower one."""
-        layers = self._model.embedder.layers
-        slow = {id(p) for p in layers.fine_tuned()} if layers is not None else set()
-        named = [(name, p) for name, p in self._model.named_parameters() if p.requires_grad]
-        return [n for n in named if id(n[1]) not in slow], [n for n in named if id(n[1]) in slow]
-
     # One step
 
     def step(self, number: int) -> StepResult:
@@ -366,7 +323,8 @@ class TaskTrainer:
         settings = self._config.optimizer
         lr = learning_rate(settings, number, self._plan.max_steps)
         self._model.train()
-        self._model.embedder.begin(self._epoch_at(number))
+        batches = batch_count(len(self._train), self._config)
+        self._model.embedder.begin(number * settings.accumulate / batches)
         losses, tokens = [], 0
         for position in range(number * settings.accumulate, (number + 1) * settings.accumulate):
             chosen = self._batch(position)
@@ -382,11 +340,6 @@ class TaskTrainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         return StepResult(torch.stack(losses).mean()[None], norm, tokens, lr)
-
-    def _epoch_at(self, step: int) -> float:
-        return (
-            step * self._config.optimizer.accumulate / batch_count(len(self._train), self._config)
-        )
 
     def _batch(self, position: int) -> list[int]:
         """The numbers of a batch's examples; `position` counts batches from the start."""
@@ -417,7 +370,8 @@ class TaskTrainer:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Weights, optimizer states, random states; which data they belong to."""
         tensors = {f"model.{name}": t.detach() for name, t in self._model.state_dict().items()}
-        tensors.update(self._optimizer_tensors())
+        for _, named, optimizer in self._groups:
+            tensors.update(optimizer_tensors(optimizer, named))
         tensors["random.cpu"] = torch.get_rng_state()
         if self._model.embedder.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self._model.embedder.device)
@@ -432,10 +386,9 @@ class TaskTrainer:
             )
         tensors = dict(snapshot.tensors)
         try:
-            weights = {
-                name: tensors[f"model.{name}"] for name, _ in self._model.state_dict().items()
-            }
-            self._model.load_state_dict(weights)
+            self._model.load_state_dict(
+                {name: tensors[f"model.{name}"] for name in self._model.state_dict()}
+            )
             for _, named, optimizer in self._groups:
                 load_optimizer_state(optimizer, named, tensors)
             torch.set_rng_state(tensors["random.cpu"])
@@ -449,11 +402,6 @@ class TaskTrainer:
 
     def close(self) -> None:
         """Nothing runs in the background."""
-
-    def _optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        return itertools.chain.from_iterable(
-            optimizer_tensors(optimizer, named) for _, named, optimizer in self._groups
-        )
 
 
 def batch_count(examples: int, config: TaskConfig) -> int:
@@ -470,13 +418,9 @@ def loop_config(config: TaskConfig, examples: int) -> LoopConfig:
 
 
 def epoch_batches(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[list[int]]:
-    """All examples once, shuffled, those of similar length in one batch.
+    """All examples once, shuffled, those of similar length in one batch of `size`.
 
-    Args:
-        lengths: Tokens of each example.
-        size: Examples of a batch.
-        seed: Decides the order, together with the epoch.
-        epoch: Which pass it is.
+    Seed and epoch together decide the order; `lengths` are in tokens.
     """
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % SEEDS)
     order = torch.randperm(len(lengths), generator=generator).tolist()

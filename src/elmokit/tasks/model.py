@@ -44,14 +44,7 @@ _LEAST = -300.0
 
 
 class TaskModel(nn.Module):
-    """A task's whole model.
-
-    Args:
-        task: The task.
-        config: Its settings.
-        learned: What the training data decided.
-        embedder: The inputs.
-    """
+    """A task's whole model; `learned` is what the training data decided."""
 
     def __init__(
         self, task: Task[Any], config: TaskConfig, learned: dict[str, Any], embedder: Embedder
@@ -158,17 +151,28 @@ class _End:
 def arrivals(items: Iterable[Item]) -> Generator[list[Item], None, None]:
     """Groups of what has come while the group before was worked on; one item at the least.
 
-    A thread reads the stream, so that only it waits where nothing is there.
-
-    Args:
-        items: The stream; what it raises is raised here, after all that came before.
-
-    Yields:
-        The items, in order.
+    A thread reads the stream, so that only it waits where nothing is there. What the stream raises
+    is raised here, after all that came before.
     """
     waiting: queue.Queue[Item | _End] = queue.Queue(_PREFETCH)
     stopped = threading.Event()
-    reader = threading.Thread(target=_read, args=(items, waiting, stopped), daemon=True)
+
+    def read() -> None:
+        # After Ctrl-C this thread still waits inside the standard input. Python would try to close
+        # that at its end, and die of it, if nothing held it.
+        held = sys.stdin
+        try:
+            for item in items:
+                waiting.put(item)
+                if stopped.is_set():
+                    return
+        except BaseException as error:  # for the thread that works on the items
+            waiting.put(_End(error))
+        else:
+            waiting.put(_End())
+        del held
+
+    reader = threading.Thread(target=read, daemon=True)
     reader.start()
     end: _End | None = None
     try:
@@ -192,33 +196,13 @@ def arrivals(items: Iterable[Item]) -> Generator[list[Item], None, None]:
         reader.join(_JOIN_SECONDS)
 
 
-def _read(
-    items: Iterable[Item], waiting: queue.Queue[Item | _End], stopped: threading.Event
-) -> None:
-    # After Ctrl-C this thread still waits inside the standard input. Python would try to close that
-    # at its end, and die of it, if nothing held it.
-    held = sys.stdin
-    try:
-        for item in items:
-            waiting.put(item)
-            if stopped.is_set():
-                return
-    except BaseException as error:  # for the thread that works on the items
-        waiting.put(_End(error))
-    else:
-        waiting.put(_End())
-    del held
-
-
 # What heads share.
 
 
 class ClassHead(Head[C]):
     """A network that gives every class a score; a subclass says how, by `_scores`.
 
-    Args:
-        labels: The classes, and how often each occurs in the training data.
-        loss: How the choice is scored in training.
+    `labels` has the classes, and how often each occurs in the training data.
     """
 
     def __init__(self, labels: Mapping[str, int], loss: ClassLossConfig) -> None:
@@ -253,10 +237,7 @@ class ClassHead(Head[C]):
 class TextEncoder(nn.Module):
     """A biLSTM over the tokens; what enters at the output joins behind it.
 
-    Args:
-        config: Its sizes.
-        widths: Of the token vectors.
-        extra: Width of further features per token, such as a mark.
+    `extra`: width of further features per token, such as a mark.
     """
 
     def __init__(self, config: EncoderConfig, widths: Widths, extra: int = 0) -> None:
@@ -279,14 +260,9 @@ class TextEncoder(nn.Module):
         """Of what comes out for a token."""
 
     def forward(self, side: Side, extra: Tensor | None = None) -> Tensor:
-        """Encode a text of each example.
+        """Encode a text of each example, with further features (B, T, extra).
 
-        Args:
-            side: The texts.
-            extra: Further features, (B, T, extra).
-
-        Returns:
-            (B, T, width); what is beyond a text's end means nothing.
+        Returns (B, T, width); what is beyond a text's end means nothing.
         """
         vectors = side.vectors if extra is None else torch.cat([side.vectors, extra], dim=2)
         if self.lstm is not None:
@@ -313,11 +289,7 @@ def _initialise(lstm: nn.LSTM) -> None:
 
 
 class AttentionPooling(nn.Module):
-    """One vector per text: its tokens, weighted by attention to a learned query.
-
-    Args:
-        width: Of the tokens' vectors.
-    """
+    """One vector per text: its tokens, weighted by attention to a learned query."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -346,15 +318,7 @@ def max_pooling(vectors: Tensor, mask: Tensor) -> Tensor:
 
 
 def span_mask(spans: Sequence[Span], texts: Sequence[Tokens], mask: Tensor) -> Tensor:
-    """Where the tokens of each text's span are.
-
-    Args:
-        spans: A span of each text.
-        texts: The texts.
-        mask: Of the texts' tokens, (B, T).
-
-    Returns:
-        Like `mask`, True inside the spans.
+    """Where the tokens of each text's span are: like the texts' `mask`, (B, T), True inside them.
 
     Raises:
         DataError: A span is empty or not inside its text.
@@ -367,11 +331,7 @@ def span_mask(spans: Sequence[Span], texts: Sequence[Tokens], mask: Tensor) -> T
 
 
 def check_span(span: Span, tokens: Tokens) -> None:
-    """Refuse a span that is empty or not inside its text.
-
-    Raises:
-        DataError: It is.
-    """
+    """Refuse a span that is empty or not inside its text."""
     start, end = span
     if not 0 <= start < end <= len(tokens):
         raise DataError(
@@ -381,14 +341,7 @@ def check_span(span: Span, tokens: Tokens) -> None:
 
 
 def dense_layers(width: int, hidden: int, count: int, dropout: float) -> nn.Sequential:
-    """From one vector to the scores of classes.
-
-    Args:
-        width: Of the vector.
-        hidden: Width of the layer between; 0: none.
-        count: How many classes.
-        dropout: Before each layer.
-    """
+    """From one vector to the scores of `count` classes; `hidden` = 0: no layer between."""
     layers: list[nn.Module] = [nn.Dropout(dropout)]
     if hidden:
         layers += [nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout)]
@@ -398,9 +351,7 @@ def dense_layers(width: int, hidden: int, count: int, dropout: float) -> nn.Sequ
 class ClassLoss(nn.Module):
     """Cross entropy with class weights and label smoothing.
 
-    Args:
-        config: Which of both.
-        counts: How often each class occurs in the training data, in the order of the classes.
+    `counts`: how often each class occurs in the training data, in the order of the classes.
     """
 
     weights: Tensor
@@ -456,15 +407,12 @@ class Crf(nn.Module):
             self.register_buffer(name, allowed.clone(), persistent=False)
 
     def loss(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        """Negative log-likelihood of each sequence.
+        """Negative log-likelihood of each sequence, (B,); zero for a sequence of length 0.
 
         Args:
             scores: Of each label at each position, (B, T, K).
             labels: The true labels, (B, T); anything beyond a sequence's end.
             mask: True where a position is used, (B, T); those of a sequence are its first ones.
-
-        Returns:
-            (B,); zero for a sequence of length 0.
         """
         scores = scores.float()
         return self._partition(scores, mask) - self._score(scores, labels, mask)
@@ -496,12 +444,7 @@ class Crf(nn.Module):
 
     @torch.no_grad()
     def best(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
-        """The most probable sequences (Viterbi).
-
-        Args:
-            scores: Of each label at each position, (B, T, K).
-            mask: True where a position is used, (B, T).
-        """
+        """The most probable sequences (Viterbi); arguments as for `loss`."""
         transitions, start, end = self._tables()
         scores = scores.float()
         total = start + scores[:, 0]  # (B, K): the best sequence that ends in a label here

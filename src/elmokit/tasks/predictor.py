@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,7 @@ class Predictor:
         self.elmo = elmo
         self.static = static
         # Models that came in this predictor's folder, and are saved with it.
-        self._owns_elmo = False
-        self._owns_static = False
+        self._owns_elmo = self._owns_static = False
         table = static.table if static is not None else None
         embedder = Embedder(facts.config, facts.words, elmo, table)
         self.model = TaskModel(self.task, facts.config, facts.learned, embedder)
@@ -225,15 +225,10 @@ class Predictor:
         fields: Mapping[str, str] | None = None,
     ) -> Iterator[Any]:
         """Examples of a file (``-``: standard input) one at a time; labels may be missing."""
-        config = self.facts.config
+        config, names = self.facts.config, self.facts.fields if fields is None else fields
+        options = {"tokenizer": config.inputs.tokenizer, **self.task.reading(config)}
         return read_examples(
-            self.facts.task,
-            source,
-            format=format,
-            tokenizer=config.inputs.tokenizer,
-            fields=self.facts.fields if fields is None else fields,
-            labelled=False,
-            **self.task.reading(config),
+            self.facts.task, source, format=format, fields=names, labelled=False, **options
         )
 
     def tokenize(self, text: str) -> tuple[str, ...]:
@@ -260,7 +255,10 @@ class Predictor:
         folder.mkdir(parents=True, exist_ok=True)
         elmo = reference_to(self.elmo)
         if self.elmo is not None and (bundle or self._owns_elmo or not self.elmo.is_stored):
-            bundle_layers(self.elmo, folder / ELMO_FOLDER, _earlier(folder).get("elmo"))
+            earlier = None  # what the predictor that the folder holds refers to, if any
+            with suppress(CheckpointError):
+                earlier = _read_facts(folder / FACTS_FILE).get("elmo")
+            bundle_layers(self.elmo, folder / ELMO_FOLDER, earlier)
             elmo = {**elmo, "name": ELMO_FOLDER, "bundled": True}
         static = reference_to(self.static)
         own = bundle or self._owns_static
@@ -286,8 +284,7 @@ class Predictor:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Weights of everything but the biLM, on the CPU."""
-        layers = self.model.embedder.layers
-        tuned = {id(p) for p in layers.fine_tuned()} if layers is not None else set()
+        tuned = {id(p) for p in self.model.embedder.fine_tuned()}
         skipped = {name for name, p in self.model.named_parameters() if id(p) in tuned}
         return {
             name: tensor.detach().cpu().contiguous()
@@ -333,26 +330,14 @@ class Predictor:
         predictor = cls(facts, layers, vectors, device)
         predictor._owns_elmo = layers is not None and data["elmo"]["bundled"]
         predictor._owns_static = vectors is not None and data["static"]["bundled"]
-        predictor.restore(folder)
-        return predictor
-
-    def restore(self, folder: Path) -> None:
-        """Take the weights of a folder of the same predictor."""
         path = folder / WEIGHTS_FILE
         weights = read_tensors(path, checksums=False, copy=False).tensors
         try:
-            self.model.load_state_dict(weights)
+            predictor.model.load_state_dict(weights)
         except RuntimeError as error:
             problem = str(error).splitlines()[-1].strip()
             raise CheckpointError(f"{path}: not the weights of {FACTS_FILE} ({problem})") from None
-
-
-def _earlier(folder: Path) -> dict[str, Any]:
-    """What is known of the predictor that a folder holds; nothing if it holds none."""
-    try:
-        return _read_facts(folder / FACTS_FILE)
-    except CheckpointError:
-        return {}
+        return predictor
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.text.readers import numbered_lines
+from elmokit.text.readers import json_kind, numbered_lines, refuse_surrogates
 from elmokit.text.tokens import get_tokenizer
 
 if TYPE_CHECKING:
@@ -40,15 +40,9 @@ class Span(NamedTuple):
 
 
 def covering_tokens(spans: Sequence[tuple[int, int]], start: int, end: int) -> Span | None:
-    """The fewest tokens that hold the characters from `start` to before `end`.
+    """The fewest tokens that hold the characters from `start` to before `end`; None if none does.
 
-    Args:
-        spans: Character offsets of the tokens, in order and without overlap.
-        start: The first character.
-        end: One after the last character.
-
-    Returns:
-        Token positions, or None if no token has a character in that range.
+    `spans`: character offsets of the tokens, in order and without overlap.
     """
     first = bisect_right(spans, start, key=lambda span: span[1])
     last = bisect_left(spans, end, key=lambda span: span[0])
@@ -193,14 +187,7 @@ def parse_json(text: str, where: str, advice: str = "Each line must be one value
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not valid JSON ({error}). {advice}") from error
-    if "\\ud" in text.lower():
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"{where}: the text holds half a character (a lone surrogate). Repair the program "
-                "that wrote it: it cuts strings in UTF-16 units."
-            ) from error
+    refuse_surrogates(value, text, where)
     return value
 
 
@@ -221,11 +208,6 @@ def is_number(name: str) -> bool:
 def is_strings(value: object) -> bool:
     """Whether a JSON value is a list of strings."""
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def kind_of(value: object) -> str:
-    """What a JSON value is, for errors."""
-    return "null" if value is None else f"a value of type {type(value).__name__}"
 
 
 # Records and their fields.
@@ -266,20 +248,16 @@ class Record:
 
     def text(self, name: str) -> str:
         """A field that must be there and hold a string."""
-        if name not in self.values:
-            raise self.missing(name)
-        value = self.values[name]
+        value = self._value(name)
         if not isinstance(value, str):
-            raise self.error(f"{name!r} holds {kind_of(value)}; a string is needed.")
+            raise self._wrong(name, "a string")
         return value
 
     def strings(self, name: str) -> Tokens:
         """A field that must be there and hold a list of strings."""
-        if name not in self.values:
-            raise self.missing(name)
-        value = self.values[name]
+        value = self._value(name)
         if not is_strings(value):
-            raise self.error(f"{name!r} holds {kind_of(value)}; a list of strings is needed.")
+            raise self._wrong(name, "a list of strings")
         return tuple(value)
 
     def label(self, name: str) -> str:
@@ -290,10 +268,18 @@ class Record:
         if isinstance(value, int | float):
             return str(value)
         if not isinstance(value, str):
-            raise self.error(f"{name!r} holds {kind_of(value)}; a string or a number is needed.")
+            raise self._wrong(name, "a string or a number")
         if not value.strip():
             raise self.error(f"{name!r} is empty.")
         return value.strip()
+
+    def _value(self, name: str) -> Any:
+        if name not in self.values:
+            raise self.missing(name)
+        return self.values[name]
+
+    def _wrong(self, name: str, needed: str) -> DataError:
+        return self.error(f"{name!r} holds {json_kind(self.values[name])}; {needed} is needed.")
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -317,11 +303,10 @@ def json_records(
         where = location(path, number)
         value = parse_json(line, where)
         if not isinstance(value, dict):
-            raise DataError(f"{where}: found {kind_of(value)}; each line must be a JSON object.")
+            raise DataError(f"{where}: found {json_kind(value)}; each line must be a JSON object.")
         found = _found(value, tried)
         values = {name: value[own] for name, own in found.items()}
-        used = set(found.values())
-        rest = {own: value[own] for own in value if own not in used}
+        rest = {own: value[own] for own in value if own not in found.values()}
         yield Record(where, count, values, tuple(value), tried, rest)
 
 
@@ -370,14 +355,8 @@ def table_records(
 ) -> Iterator[Record]:
     """One record for each row of a table.
 
-    Args:
-        path: The file.
-        names: The fields to look for in the header.
-        answers: Those of them that are to be predicted.
-        options: Names or numbers of columns.
-        delimiter: What separates cells.
-        quoted: Whether cells may be between quotes; if not, a quote is a character like others.
-        order: What the columns are when the file has no header; empty if it must have one.
+    Unless `quoted`, a quote is a character like others. `order`: what the columns are when the file
+    has no header; empty if it must have one.
     """
     tried = _tried(names, answers, options)
     columns: dict[str, int] | None = None
@@ -391,13 +370,11 @@ def table_records(
             if has_header:
                 continue
         if len(row) != width:
+            advice = "Remove tabs and line breaks from the texts, or use JSONL."
+            if quoted:
+                advice = 'Put "quotes" around a text that contains the separator or a line break.'
             raise DataError(
-                f"{where}: {len(row)} columns where the first row has {width}. "
-                + (
-                    'Put "quotes" around a text that contains the separator or a line break.'
-                    if quoted
-                    else "Remove tabs and line breaks from the texts, or use JSONL."
-                )
+                f"{where}: {len(row)} columns where the first row has {width}. {advice}"
             )
         count += 1
         values = {name: row[column] for name, column in columns.items()}
@@ -441,17 +418,6 @@ def _columns(
             f"Name the columns, by number if there is no header row: --field {first}=0 on the "
             f"command line, fields={{{first!r}: '0', ...}} in Python."
         )
-    return _header(row, where, names, answers, options), True
-
-
-def _header(
-    row: list[str],
-    where: str,
-    names: Mapping[str, str],
-    answers: Collection[str],
-    options: ReadOptions,
-) -> dict[str, int]:
-    """The columns of names in a header; a name that occurs twice is none."""
     lower = [cell.lower() for cell in row]
     columns = {}
     for name, own in names.items():
@@ -462,7 +428,7 @@ def _header(
                 f"{where}: the header names the column {own!r} more than once, so which one holds "
                 f"{name!r} is not known. Rename the others."
             )
-    return columns
+    return columns, True
 
 
 def _rows(path: str, delimiter: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
@@ -497,12 +463,10 @@ def _rows(path: str, delimiter: str, quoted: bool) -> Iterator[tuple[str, list[s
 
 
 def json_line(values: Mapping[str, Any], names: Mapping[str, str], rest: Mapping[str, Any]) -> str:
-    """A JSONL line; what is None is left out.
+    """A JSONL line of values by our names of the fields; what is None is left out.
 
-    Args:
-        values: Values by our names of the fields.
-        names: The file's own names, of fields that have another there.
-        rest: Further fields; none replaces a value.
+    `names` has the file's own names, of fields that have another there. `rest`: further fields;
+    none replaces a value.
     """
     taken = set(names.values())
     kept = {
@@ -510,9 +474,7 @@ def json_line(values: Mapping[str, Any], names: Mapping[str, str], rest: Mapping
         for name, value in values.items()
         if value is not None and (name in names or name not in taken)
     }
-    for name, value in rest.items():
-        kept.setdefault(name, value)
-    return json.dumps(kept, ensure_ascii=False)
+    return json.dumps(kept | {k: v for k, v in rest.items() if k not in kept}, ensure_ascii=False)
 
 
 def csv_line(cells: Sequence[str], delimiter: str) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ CURVES_FILE = "curves.png"
 LAYERS_FILE = "layers.png"
 _MOST_LABELS = 20
 """A larger confusion is in the JSON alone."""
+_NOT_IN_CURVE = {"kind", "time", "score", "better"}
 
 
 def write_report(
@@ -49,15 +50,10 @@ def write_report(
     data: Mapping[str, Sequence[Any]],
     note: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Evaluate the best weights and write everything about the run.
+    """Evaluate the best weights, those of the predictor, and write everything about the run.
 
-    Args:
-        folder: Where the files go.
-        log: The run's log.
-        predictor: With the best weights.
-        outcome: How the run ended.
-        data: The examples: ``train``, ``dev`` and, where given, ``test``.
-        note: Shows a line to the user.
+    `data` has the examples: ``train``, ``dev`` and, where given, ``test``. `note` shows a line to
+    the user.
     """
     entries = read_log(log)
     score, test = predictor.score(data["dev"]), data.get("test")
@@ -78,7 +74,11 @@ def write_report(
         "test": None if test is None else predictor.score(test).to_dict(),
         "test_hash": None if test is None else data_hash(test),
         "layers": predictor.model.embedder.learned_mixes(),
-        "curve": [_point(entry) for entry in entries if entry["kind"] == "heldout"],
+        "curve": [
+            {name: value for name, value in entry.items() if name not in _NOT_IN_CURVE}
+            for entry in entries
+            if entry["kind"] == "heldout"
+        ],
         "steps": outcome.step,
         "best_step": outcome.progress.best_step,
         "reason": outcome.reason,
@@ -126,9 +126,10 @@ def report_text(report: Mapping[str, Any], drawn: bool) -> str:
             parts.append(f"## By label, {name}\n\n{label_table(labels)}")
         confusion = (report[name] or {}).get("confusion")
         if confusion and len(confusion["labels"]) <= _MOST_LABELS:
-            parts.append(
-                f"Row: the truth, {name}; column: the answer.\n\n{_confusion_table(confusion)}"
-            )
+            names = confusion["labels"]
+            rows = zip(names, confusion["rows"], strict=True)
+            table = _table(["", *names], ((label, *row) for label, row in rows))
+            parts.append(f"Row: the truth, {name}; column: the answer.\n\n{table}")
     if drawn:
         parts.append(f"![Learning curve]({CURVES_FILE})")
         if report["layers"]:
@@ -139,24 +140,16 @@ def report_text(report: Mapping[str, Any], drawn: bool) -> str:
 def label_table(labels: Mapping[str, Mapping[str, float]]) -> str:
     """Scores by label as a table of Markdown."""
     columns = list(next(iter(labels.values()), ()))
-    rows = [f"| {' | '.join(['label', *columns])} |", "|---" * (len(columns) + 1) + "|"]
-    for name, values in labels.items():
-        cells = (f"{v:.4f}" if isinstance(v, float) else str(v) for v in values.values())
-        rows.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+    return _table(["label", *columns], ((name, *row.values()) for name, row in labels.items()))
 
 
-def _confusion_table(confusion: Mapping[str, Any]) -> str:
-    names = confusion["labels"]
-    rows = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for name, counts in zip(names, confusion["rows"], strict=True):
-        rows.append(f"| {name} | {' | '.join(map(str, counts))} |")
-    return "\n".join(rows)
-
-
-def _point(entry: Mapping[str, Any]) -> dict[str, Any]:
-    hidden = {"kind", "time", "score", "better"}
-    return {name: value for name, value in entry.items() if name not in hidden}
+def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [f"|{''.join(f' {name} |' if name else ' |' for name in header)}"]
+    lines.append("|---" * len(header) + "|")
+    for row in rows:
+        cells = (f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def draw(report: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], folder: Path) -> bool:

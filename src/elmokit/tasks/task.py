@@ -286,15 +286,7 @@ def words_of(value: object, tokenize: Tokenize) -> TokenizedText | None:
 def words_in(
     item: object, tokenize: Tokenize, names: Names, text: str = "text", tokens: str = "tokens"
 ) -> TokenizedText | None:
-    """The same, or a dictionary that holds one of them or both.
-
-    Args:
-        item: What the user gave.
-        tokenize: Splits text.
-        names: Names of fields.
-        text: Our name of the field with the text.
-        tokens: Our name of the field with its tokens.
-    """
+    """The same, or a dictionary that holds one or both, in the fields `text` and `tokens`."""
     if not isinstance(item, Mapping):
         return words_of(item, tokenize)
     whole, split = value_of(item, names[text]), value_of(item, names[tokens])
@@ -397,12 +389,8 @@ class MatchCounts:
 
     def to_dict(self) -> dict[str, float]:
         """Precision, recall, F1 and how many there were to find."""
-        return {
-            "precision": self.precision,
-            "recall": self.recall,
-            "f1": self.f1,
-            "count": self.gold,
-        }
+        shares = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+        return {**shares, "count": self.gold}
 
 
 def share(part: float, whole: float) -> float:
@@ -424,15 +412,11 @@ def check_not_empty(gold: Sequence[object]) -> None:
 
 
 def all_of(examples: Sequence[Any], name: str) -> list[Any]:
-    """A field of all examples, which must be known.
-
-    Raises:
-        DataError: One of them does not have it.
-    """
+    """A field of all examples; refuses examples that do not have it."""
     values = [getattr(example, name) for example in examples]
-    for number, value in enumerate(values, start=1):
-        if value is None:
-            raise DataError(f"example {number} has no {name}. Only labelled examples have a score.")
+    if None in values:
+        number = values.index(None) + 1
+        raise DataError(f"example {number} has no {name}. Only labelled examples have a score.")
     return values
 
 
@@ -488,11 +472,7 @@ def score_labels(gold: Sequence[str], predicted: Sequence[str]) -> LabelScore:
 
 
 def known(label: Label | None, number: int) -> Label:
-    """A label that must be there; `number` counts the training examples from one.
-
-    Raises:
-        DataError: It is None.
-    """
+    """A label that must be there; `number` counts the training examples from one."""
     if label is None:
         raise DataError(f"training example {number} has no label, so nothing is learned from it")
     return label
@@ -521,12 +501,7 @@ def known_classes(labels: Iterable[str | None]) -> dict[str, int]:
 def check_classes(
     labels: Iterable[tuple[str | None, str | None]], classes: Collection[str]
 ) -> None:
-    """Refuse labels that a model cannot give.
-
-    Args:
-        labels: Of examples to score, in order, and where each was read.
-        classes: What the model chooses from.
-    """
+    """Refuse labels that a model cannot give; each comes with where its example was read."""
     for number, (label, where) in enumerate(labels, 1):
         if label is not None and label not in classes:
             raise DataError(

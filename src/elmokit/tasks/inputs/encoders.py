@@ -41,8 +41,7 @@ class Piece(NamedTuple):
 class EncoderLayers(LayerModel):
     """The hidden states of an encoder: what enters its first layer, and what each layer gives.
 
-    Args:
-        source: Its folder, as ``save_pretrained`` writes it.
+    `source` is its folder, as ``save_pretrained`` writes it.
     """
 
     kind = "encoder"
@@ -143,11 +142,7 @@ class EncoderLayers(LayerModel):
         taken = {id(p) for stage in stages for p in stage}
         pooler = getattr(self.model, "pooler", None)
         unused = {id(p) for p in pooler.parameters()} if pooler is not None else set()
-        rest = [p for p in self.model.parameters() if id(p) not in taken | unused]
-        stages.append(rest)
-        for stage in stages:
-            for parameter in stage:
-                parameter.requires_grad_(True)
+        stages.append([p for p in self.model.parameters() if id(p) not in taken | unused])
         return _Trained(self.model, [p for stage in stages for p in stage]), stages
 
     def save(self, path: Path) -> str:

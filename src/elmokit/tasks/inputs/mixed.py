@@ -9,6 +9,7 @@ have in common.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import shutil
 from abc import ABC, abstractmethod
@@ -42,9 +43,7 @@ _FREE_SHARE = 0.8
 class TokenBatch:
     """Sentences, their tokens one after another, and each distinct word once.
 
-    Args:
-        sentences: Tokens of each sentence.
-        device: Where vectors are wanted.
+    `device` is where vectors are wanted.
     """
 
     def __init__(self, sentences: Sequence[Tokens], device: torch.device) -> None:
@@ -69,8 +68,11 @@ class Input(nn.Module, ABC):
     widths: dict[str, int]
     """Width of the vectors by position: ``input`` and, for some, ``output``."""
 
-    def prepare(self, sentences: Sequence[Tokens]) -> None:
-        """Compute beforehand what can be; called once with all sentences that training reads."""
+    def prepare(self, sentences: Sequence[Tokens], store: Path) -> None:
+        """Compute beforehand what can be, with layers kept in the folder `store`.
+
+        Called once with all sentences that training reads.
+        """
 
     def release(self) -> None:
         """Give up what `prepare` made."""
@@ -125,21 +127,15 @@ class LayerStore:
         self._data: NDArray[np.float16] | None = None
 
     def fill(self, source: LayerModel, sentences: Sequence[Tokens]) -> Path:
-        """Compute and store layers, or find them from an earlier time.
-
-        Returns:
-            The file.
-        """
+        """Compute and store layers, or find them from an earlier time; returns the file."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path, chosen = self._store(source, list(dict.fromkeys(sentences)))
         tokens = sum(map(len, chosen))
         shape = (tokens, source.layers, source.dim)
         if not path.is_file() or path.stat().st_size != 2 * int(np.prod(shape)):
             self._write(source, chosen, path)
-        start = 0
-        for sentence in chosen:
-            self._starts[sentence] = start
-            start += len(sentence)
+        starts = itertools.accumulate(map(len, chosen), initial=0)
+        self._starts.update(zip(chosen, starts, strict=False))
         if tokens:  # an empty file cannot be mapped
             self._data = np.memmap(path, dtype=np.float16, mode="r", shape=shape)
         else:
@@ -153,10 +149,8 @@ class LayerStore:
     def layers(self, sentences: Sequence[Tokens], device: torch.device) -> list[Tensor]:
         """Layers of sentences one after another, L + 1 tensors (N, D)."""
         assert self._data is not None
-        pieces = []
-        for tokens in sentences:
-            start = self._starts[tokens]
-            pieces.append(self._data[start : start + len(tokens)])
+        starts = ((self._starts[tokens], len(tokens)) for tokens in sentences)
+        pieces = [self._data[start : start + count] for start, count in starts]
         together = to_device(np.concatenate(pieces), device)  # (N, L + 1, D)
         return list(together.float().unbind(1))
 
@@ -182,14 +176,8 @@ class LayerStore:
     def _write(self, source: LayerModel, sentences: Sequence[Tokens], path: Path) -> None:
         from tqdm.auto import tqdm
 
-        stream = tqdm(
-            source.stream(sentences),
-            total=len(sentences),
-            desc="layers",
-            unit="sentence",
-            delay=2,
-            disable=None,
-        )
+        shown: Any = {"desc": "layers", "unit": "sentence", "delay": 2, "disable": None}
+        stream = tqdm(source.stream(sentences), total=len(sentences), **shown)
         with atomic_file(path) as temporary, temporary.open("wb") as file:
             for layers in stream:  # (L + 1, T, D)
                 file.write(layers.transpose(1, 0, 2).astype(np.float16).tobytes())
@@ -209,11 +197,6 @@ class MixedLayers(Input):
     """ELMo, or other models with layers, as an input of a task.
 
     Several models are concatenated, each with mixes of its own.
-
-    Args:
-        source: The model, or several.
-        config: Where it enters, and how its layers are mixed.
-        fine_tune: Whether and how it is trained.
     """
 
     def __init__(
@@ -240,19 +223,19 @@ class MixedLayers(Input):
         self._limit = int(config.store_gb * 1e9 / len(source.models))
         self._fine_tune = fine_tune
         self._stores: list[LayerStore] = []
-        self._stages: list[list[nn.Parameter]] = []
+        self.stages: list[list[nn.Parameter]] = []
+        """The model's parameters that are trained, the top layer's first; none if it is frozen."""
         if fine_tune.on:
-            self.model, self._stages = source.fine_tune()
+            self.model, self.stages = source.fine_tune()
+            for parameter in itertools.chain.from_iterable(self.stages):
+                parameter.requires_grad_(True)
 
-    def use_store(self, folder: Path) -> None:
-        """Keep layers in this folder from the next `prepare` on."""
-        self._stores = [LayerStore(folder, self._limit) for _ in self.source.models]
-
-    def prepare(self, sentences: Sequence[Tokens]) -> None:
-        """Compute the layers of all sentences once, if the model is frozen and there is a store."""
+    def prepare(self, sentences: Sequence[Tokens], store: Path) -> None:
+        """Compute the layers of all sentences once, if the model is frozen."""
         if not self._fine_tune.on:
-            for store, model in zip(self._stores, self.source.models, strict=False):
-                store.fill(model, sentences)
+            self._stores = [LayerStore(store, self._limit) for _ in self.source.models]
+            for layers, model in zip(self._stores, self.source.models, strict=True):
+                layers.fill(model, sentences)
 
     def release(self) -> None:
         """Forget the store; its folder is left to its owner."""
@@ -261,8 +244,8 @@ class MixedLayers(Input):
     def begin(self, epoch: float) -> None:
         """Unfreeze one more stage whenever it is time."""
         every = self._fine_tune.unfreeze_every
-        count = 1 + int(epoch / every) if every else len(self._stages)
-        for number, stage in enumerate(self._stages):
+        count = 1 + int(epoch / every) if every else len(self.stages)
+        for number, stage in enumerate(self.stages):
             for parameter in stage:
                 parameter.requires_grad_(number < count)
 
@@ -270,9 +253,8 @@ class MixedLayers(Input):
         """The pull of the mixes towards a plain average."""
         if not self._penalty:
             return None
-        return (
-            self._penalty * torch.stack([mix.weights.square().sum() for mix in self._all()]).sum()
-        )
+        squares = [mix.weights.square().sum() for mix in self._all()]
+        return self._penalty * torch.stack(squares).sum()
 
     def vectors(self, batch: TokenBatch) -> dict[str, Tensor]:
         """Mix the layers of all tokens, from the store where it holds them."""
@@ -301,10 +283,6 @@ class MixedLayers(Input):
             return model.flat(batch.sentences, learn=self._fine_tune.on)
         return [torch.zeros(0, model.dim, device=batch.device)] * model.layers
 
-    def fine_tuned(self) -> list[nn.Parameter]:
-        """The model's parameters that are trained; none if it is frozen."""
-        return [parameter for stage in self._stages for parameter in stage]
-
     def learned_mixes(self) -> dict[str, dict[str, Any]]:
         """What the mixes have learned: shares s_j and gamma by the name of the mix."""
         return {
@@ -323,13 +301,7 @@ class MixedLayers(Input):
 
 
 class WrittenText:
-    """Vectors of words that depend on the words before them, and on none behind.
-
-    Args:
-        layers: The model and its mix for this position.
-        dropout: On the vectors.
-        device: Where they are wanted.
-    """
+    """Vectors of words that depend on the words before them, and on none behind."""
 
     def __init__(self, layers: MixedLayers, dropout: nn.Module, device: torch.device) -> None:
         self._layers = layers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -44,14 +45,10 @@ def as_layers(
 ) -> LayerSource:
     """A source of layers from what a user gives.
 
-    Args:
-        source: A source, a model that `elmokit.load` understands (None: the embedded one), the
-            folder of an encoder of Hugging Face, or several of these in a list; a list of one is
-            that one.
-        copied: Work on a copy, because the weights are going to be trained.
-        precision: In which biLMs compute that are not loaded yet.
-        device: Where they are loaded to.
-        static: Whether a table of word vectors, or its file, is a source too: of one layer.
+    That is a source, a model that `elmokit.load` understands (None: the embedded one), the folder
+    of an encoder of Hugging Face, or several of these in a list; with `static` also a table of word
+    vectors, or its file: one layer. `copied`: work on a copy, because the weights are going to be
+    trained. `precision` and `device` are for biLMs that are not loaded yet.
     """
     if isinstance(source, LayerSource):
         return source.copied() if copied else source
@@ -61,7 +58,9 @@ def as_layers(
         several = SeveralLayers([model for part in parts for model in part.models])
         return parts[0] if len(parts) == 1 else several
     if isinstance(source, WordVectors):
-        return _as_one_layer(source, static)
+        if not static:
+            raise ConfigError("elmo: these are word vectors; give them as static")
+        return StaticVectors(source)
     try:
         if isinstance(source, str | Path) and is_encoder(Path(source)):
             from elmokit.tasks.inputs.encoders import EncoderLayers
@@ -69,11 +68,10 @@ def as_layers(
             return EncoderLayers(source)
         return ElmoLayers(source, **options)
     except CheckpointError:
-        # The first error says what a model may be.
-        found = _static_file(source) if static else None
-        if found is None:
-            raise
-        return found
+        if static and isinstance(source, str | Path) and Path(source).is_file():
+            with suppress(ElmokitError):
+                return StaticVectors(source)
+        raise  # this one: it says what a model may be
 
 
 def is_encoder(folder: Path) -> bool:
@@ -82,21 +80,6 @@ def is_encoder(folder: Path) -> bool:
     if not config.is_file() or native.is_native(folder) or transformers_folder.matches(folder):
         return False  # nothing there, or a biLM
     return "model_type" in read_json(config)
-
-
-def _as_one_layer(table: WordVectors, allowed: bool) -> StaticVectors:
-    if not allowed:
-        raise ConfigError("elmo: these are word vectors; give them as static")
-    return StaticVectors(table)
-
-
-def _static_file(source: object) -> StaticVectors | None:
-    """The word vectors of a file; None if it holds none."""
-    try:
-        path = Path(source) if isinstance(source, str | Path) else None
-        return StaticVectors(path) if path is not None and path.is_file() else None
-    except ElmokitError:
-        return None
 
 
 def as_static(source: Static) -> StaticVectors:
@@ -124,11 +107,8 @@ def reference_to(source: LayerSource | StaticVectors | None) -> dict[str, Any]:
 def bundle_layers(source: LayerSource, folder: Path, earlier: Mapping[str, Any] | None) -> None:
     """Write models into a predictor's folder.
 
-    Args:
-        source: The models.
-        folder: Where to.
-        earlier: The reference of the predictor that was there before, if any: models of another
-            kind, which it had put there, make room.
+    `earlier` is the reference of the predictor that was there before, if any: models of another
+    kind, which it had put there, make room.
     """
     ours = earlier is not None and earlier.get("bundled") and folder.is_dir()
     if not ours or _layout(earlier) == _layout(reference_to(source)):
@@ -154,12 +134,7 @@ def _layout(reference: Mapping[str, Any] | None) -> list[str]:
 def open_layers(
     reference: Mapping[str, Any] | None, given: Elmos | None, folder: Path
 ) -> LayerSource | None:
-    """The model that a reference names.
-
-    Args:
-        reference: What a predictor stored.
-        given: What a user says instead of the reference's name.
-        folder: The predictor's folder, that holds bundled models.
+    """The model that the reference of a predictor names, or what a user gives in place of it.
 
     Raises:
         CheckpointError: It is not there, or another one.

@@ -14,6 +14,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -203,7 +204,6 @@ class ElmoLayers(LayerModel):
         self.begin = self.elmo.config.text.begin
         self.tokenizer = self.elmo.config.text.tokenizer
         self._fingerprint = ""
-        self._as_stored: bool | None = None
         self._trained = False
 
     @property
@@ -220,25 +220,20 @@ class ElmoLayers(LayerModel):
         if self._trained or not (elsewhere or _on_disk(self.name)):
             return False
         # Token vectors from a file are given again whenever the predictor is loaded.
-        return not self._given or bool(self.elmo.token_vectors[0]) or self._is_as_stored()
+        return not self._given or bool(self.elmo.token_vectors[0]) or self._is_as_stored
 
+    @cached_property
     def _is_as_stored(self) -> bool:
         """Whether the given model is the one on disk; found once, since that reads all of it."""
-        if self._as_stored is None:
-            try:
-                stored = load(self.name, softmax=False, precision=self.elmo.bilm.precision)
-                self._as_stored = fingerprint(stored) == self.fingerprint
-            except ElmokitError:  # not without what was said when it was loaded
-                self._as_stored = False
-        return self._as_stored
+        try:
+            stored = load(self.name, softmax=False, precision=self.elmo.bilm.precision)
+            return fingerprint(stored) == self.fingerprint
+        except ElmokitError:  # not without what was said when it was loaded
+            return False
 
     def copied(self) -> ElmoLayers:
         """The same with weights of its own."""
         return ElmoLayers(self.elmo, copied=True)
-
-    def tokenize(self, text: str) -> list[str]:
-        """Split a text with the model's tokeniser."""
-        return self.elmo.tokenize(text)
 
     def stream(self, sentences: Iterable[Sequence[str]]) -> Iterator[NDArray[np.float32]]:
         """Layers of each sentence, (L + 1, T, D)."""
@@ -262,18 +257,13 @@ class ElmoLayers(LayerModel):
         bilm = self.elmo.bilm
         self._trained = True
         self.elmo.forget()
-        stacks: list[nn.ModuleList] = [
-            stack for stack in bilm.lstm.children() if isinstance(stack, nn.ModuleList)
-        ]
+        stacks = [stack for stack in bilm.lstm.children() if isinstance(stack, nn.ModuleList)]
         stages = [
             [p for stack in stacks for p in stack[number].parameters()]
             for number in reversed(range(self.layers - 1))
         ]
         stages.append(list(bilm.encoder.parameters()))
         bilm.mixes.requires_grad_(False)
-        for stage in stages:
-            for parameter in stage:
-                parameter.requires_grad_(True)
         return nn.ModuleDict({"encoder": bilm.encoder, "lstm": bilm.lstm}), stages
 
     def save(self, path: Path) -> str:
@@ -314,19 +304,16 @@ class StaticVectors(LayerModel):
         self.dim = self.table.dim
         self.name = "" if isinstance(source, WordVectors) else str(Path(source).resolve())
         self._stamp = _stamp(self.name) if self.is_stored else None
-        self._fingerprint = ""
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of words and vectors, and of n-gram rows where there are some."""
-        if not self._fingerprint:
-            digest = hashlib.sha256("\n".join(self.table.words).encode("utf-8", "surrogatepass"))
-            digest.update(self.table.vectors.tobytes())
-            if (subwords := self.table.subwords) is not None:
-                digest.update(f"n-grams {subwords.min_n} {subwords.max_n}".encode())
-                digest.update(np.ascontiguousarray(subwords.buckets).data)
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+        digest = hashlib.sha256("\n".join(self.table.words).encode("utf-8", "surrogatepass"))
+        digest.update(self.table.vectors.tobytes())
+        if (subwords := self.table.subwords) is not None:
+            digest.update(f"n-grams {subwords.min_n} {subwords.max_n}".encode())
+            digest.update(np.ascontiguousarray(subwords.buckets).data)
+        return digest.hexdigest()
 
     @property
     def is_stored(self) -> bool:
@@ -336,10 +323,6 @@ class StaticVectors(LayerModel):
     def copied(self) -> StaticVectors:
         """Itself: nothing of it is trained."""
         return self
-
-    def tokenize(self, text: str) -> list[str]:
-        """Split a text at white space."""
-        return text.split()
 
     def stream(self, sentences: Iterable[Sequence[str]]) -> Iterator[NDArray[np.float32]]:
         """The vectors of each sentence, (1, T, D)."""

@@ -21,7 +21,7 @@ from elmokit.config import CharacterConfig, LstmConfig, ModelConfig
 from elmokit.engines import to_device
 from elmokit.errors import ConfigError
 from elmokit.model.init import random_model
-from elmokit.tasks.config import POSITIONS, TaskConfig
+from elmokit.tasks.config import POSITIONS, InputsConfig, TaskConfig
 from elmokit.tasks.inputs.mixed import Input, MixedLayers, TokenBatch, WrittenText
 from elmokit.tasks.inputs.source import LayerSource
 from elmokit.tasks.records import Tokens
@@ -40,23 +40,15 @@ def frequent_words(sentences: Iterable[Tokens], *, min_count: int, lowercase: bo
 
 
 class WordInput(Input):
-    """A vector for each word of the training data, and one for all others.
+    """A vector for each word of the training data, and one for all others."""
 
-    Args:
-        words: The words.
-        width: Width of a vector.
-        lowercase: Whether words are looked up in lower case.
-        dropout: How often a word is read as unknown in training.
-    """
-
-    def __init__(
-        self, words: Sequence[str], width: int, *, lowercase: bool, dropout: float
-    ) -> None:
+    def __init__(self, words: Sequence[str], config: InputsConfig) -> None:
         super().__init__()
+        width = config.words
         self.widths = {"input": width}
         self._rows = {word: row for row, word in enumerate(words, 1)}
-        self._lowercase = lowercase
-        self._dropout = dropout
+        self._lowercase = config.lowercase
+        self._dropout = config.word_dropout
         self.embedding = nn.Parameter(torch.empty(len(words) + 1, width))
         nn.init.normal_(self.embedding, std=width**-0.5)
 
@@ -71,12 +63,7 @@ class WordInput(Input):
 
 
 class CharacterInput(Input):
-    """A character CNN that is trained with the task.
-
-    Args:
-        width: Width of a word's vector.
-        seed: Of its starting weights.
-    """
+    """A character CNN that is trained with the task; `seed` is of its starting weights."""
 
     def __init__(self, width: int, seed: int) -> None:
         super().__init__()
@@ -101,11 +88,7 @@ class CharacterInput(Input):
 
 
 class StaticInput(Input):
-    """Vectors from a file, which are not trained.
-
-    Args:
-        vectors: The table.
-    """
+    """Vectors from a file, which are not trained."""
 
     def __init__(self, vectors: WordVectors) -> None:
         super().__init__()
@@ -146,11 +129,7 @@ class Side:
 class Embedder(nn.Module):
     """Texts to vectors by all inputs that a config asks for.
 
-    Args:
-        config: The task's settings.
-        words: The words with learned vectors.
-        elmo: A biLM, or another model with layers.
-        static: Static word vectors.
+    `words` are those with learned vectors, `elmo` is a biLM, or another model with layers.
     """
 
     def __init__(
@@ -164,12 +143,7 @@ class Embedder(nn.Module):
         settings = config.inputs
         parts: dict[str, Input] = {}
         if settings.words:
-            parts["words"] = WordInput(
-                words,
-                settings.words,
-                lowercase=settings.lowercase,
-                dropout=settings.word_dropout,
-            )
+            parts["words"] = WordInput(words, settings)
         if settings.characters:
             parts["characters"] = CharacterInput(settings.characters, config.run.seed)
         if static is not None:
@@ -178,7 +152,7 @@ class Embedder(nn.Module):
             parts["elmo"] = MixedLayers(elmo, settings, config.fine_tune)
         self.parts = nn.ModuleDict(parts)
         self.dropout = nn.Dropout(settings.dropout)
-        self.widths = Widths(*(self._width(position) for position in POSITIONS))
+        self.widths = Widths(*(sum(p.widths.get(at, 0) for p in self.inputs) for at in POSITIONS))
         if not self.widths.input:
             raise ConfigError(
                 "nothing enters the model: give ELMo at the input or static vectors, or set "
@@ -209,12 +183,14 @@ class Embedder(nn.Module):
         """All parts, in the order of their vectors."""
         return [part for part in self.parts.values() if isinstance(part, Input)]
 
-    def prepare(self, sentences: Sequence[Tokens], store: Path | None) -> None:
+    def fine_tuned(self) -> list[nn.Parameter]:
+        """The parameters of models with layers that are trained; none if they are frozen."""
+        return [] if self.layers is None else [p for stage in self.layers.stages for p in stage]
+
+    def prepare(self, sentences: Sequence[Tokens], store: Path) -> None:
         """Compute beforehand what can be, with layers kept in the folder `store`."""
-        if store is not None and self.layers is not None:
-            self.layers.use_store(store)
         for part in self.inputs:
-            part.prepare(sentences)
+            part.prepare(sentences, store)
 
     def release(self) -> None:
         """Give up what `prepare` made."""
@@ -236,9 +212,7 @@ class Embedder(nn.Module):
         batch = TokenBatch(texts, self.device)
         parts = [part.vectors(batch) for part in self.inputs]
         lengths = torch.tensor(batch.lengths, dtype=torch.long)
-        longest = max(1, int(lengths.max()))
-        steps = torch.arange(longest)
-        mask = steps[None, :] < lengths[:, None]  # (B, T)
+        mask = torch.arange(max(1, int(lengths.max())))[None, :] < lengths[:, None]  # (B, T)
         index = to_device(mask.view(-1).nonzero().squeeze(1), self.device)  # (N,)
         mask = to_device(mask, self.device)
         at_input = torch.cat([part["input"] for part in parts if "input" in part], dim=1)
@@ -253,9 +227,6 @@ class Embedder(nn.Module):
     def learned_mixes(self) -> dict[str, dict[str, Any]]:
         """Shares s_j and gamma by position; empty without layers."""
         return self.layers.learned_mixes() if self.layers is not None else {}
-
-    def _width(self, position: str) -> int:
-        return sum(part.widths.get(position, 0) for part in self.inputs)
 
 
 def _padded(flat: Tensor, index: Tensor, mask: Tensor) -> Tensor:
