@@ -63,28 +63,17 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_none",
 )
-EXAMPLES: dict[str, tuple[str, ...]] = {
-    "encode": encode.EXAMPLES,
-    "similar": similar.EXAMPLES,
-    "table": table.EXAMPLES,
-    **lm.EXAMPLES,
-    **pretrain.EXAMPLES,
-    "train": train.EXAMPLES,
-    "evaluate": evaluate.EXAMPLES,
-    "predict": predict.EXAMPLES,
-    "convert": convert.EXAMPLES,
-    **info.EXAMPLES,
-    "serve": serve.EXAMPLES,
-    "bench": bench.EXAMPLES,
-}
+EXAMPLES: dict[str, tuple[str, ...]] = {}
 """Of every verb, in the order of ``--help``."""
-for verb in (
-    *(encode.encode, similar.similar, table.table),
-    *(lm.score, lm.perplexity, lm.substitutes, lm.generate),
-    *(pretrain.pretrain, pretrain.adapt, train.train, evaluate.evaluate, predict.predict),
-    *(convert.convert, info.info, info.models, serve.serve, bench.bench),
+for module in (
+    *(encode, similar, table, lm, pretrain, train, evaluate, predict),
+    *(convert, info, serve, bench),
 ):
-    app.command(verb, help_epilogue=examples_help(*EXAMPLES[verb.__name__]))
+    name = module.__name__.rpartition(".")[2]
+    verbs = module.EXAMPLES if isinstance(module.EXAMPLES, dict) else {name: module.EXAMPLES}
+    for verb, examples in verbs.items():
+        app.command(getattr(module, verb), help_epilogue=examples_help(*examples))
+    EXAMPLES |= verbs
 app.command(corpus.corpus)
 app.command(probe.probe)
 

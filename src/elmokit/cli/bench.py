@@ -61,11 +61,10 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
     if tokens and sentences is None:
         raise UsageError("--tokens says how --sentences is split.")
     count = min(count, QUICK_SENTENCES) if quick else count
-    text = (
-        own_sentences(count) if sentences is None else sentences_of(sentences, count, tokens=tokens)
-    )
     plan = Plan(
-        sentences=text,
+        sentences=own_sentences(count)
+        if sentences is None
+        else sentences_of(sentences, count, tokens=tokens),
         model=model,
         shape=shape or "small",
         device=device,
@@ -75,10 +74,7 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
         latencies=5 if quick else 20,
     )
     figures = measure(plan, say=lambda line: print(line, file=sys.stderr))
-    if as_json:
-        print(json.dumps(figures, indent=2))
-    else:
-        print(describe() + table(figures))
+    print(json.dumps(figures, indent=2) if as_json else describe() + table(figures))
 
 
 def table(figures: Mapping[str, Any]) -> str:
@@ -87,16 +83,11 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
-    text, flops = figures["text"], figures["flops"]
-    lstm = figures["model"]["lstm"]
-    yield (
-        f"model    {figures['model']['source']}: {lstm['layers']} layers of {lstm['cells']} cells, "
-        f"{lstm['width']} wide"
-    )
-    yield (
-        f"text     {text['sentences']:,} sentences, {text['tokens']:,} tokens, "
-        f"{text['distinct']:,} distinct"
-    )
+    lstm, flops = figures["model"]["lstm"], figures["flops"]
+    shape = f"{lstm['layers']} layers of {lstm['cells']} cells, {lstm['width']} wide"
+    yield f"model    {figures['model']['source']}: {shape}"
+    counts = ", ".join(f"{count:,} {name}" for name, count in figures["text"].items())
+    yield f"text     {counts}"
     yield f"runs on  {figures['device']}, {figures['threads']} threads"
     yield (
         f"work     LSTM {flops['lstm_token'] / 1e6:.1f} MFLOP per token; character CNN "
@@ -125,10 +116,11 @@ def _systems(systems: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         f"{'20 tokens':>11}{'load':>8}{'peak':>10}"
     )
     for name, system in systems.items():
-        floor, rate = system.get("share_of_floor"), system.get("share_of_matrix_rate")
+        keys = ("share_of_floor", "share_of_matrix_rate")
+        floor, rate = (f"{system[key]:.1%}" if key in system else "" for key in keys)
         yield (
             f"{name:<20}{system['tokens_per_second']:>10,.0f}"
-            f"{system['tokens_per_cpu_second']:>11,.0f}{_share(floor):>10}{_share(rate):>9}"
+            f"{system['tokens_per_cpu_second']:>11,.0f}{floor:>10}{rate:>9}"
             f"{system['latency_seconds'] * 1e3:>8.1f} ms{system['load_seconds']:>6.2f} s"
             f"{system['peak_mib']:>6,.0f} MiB"
         )
@@ -157,7 +149,3 @@ def _ratios(ratios: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
             f"{name:<{width}}{ratio['speed']:>10.2f}{ratio['speed_per_cpu']:>11.2f}"
             f"{ratio['latency']:>11.3f}{ratio['load']:>8.3f}{ratio['memory']:>8.3f}"
         )
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -100,31 +100,28 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     if tokens and sentences:
         raise UsageError("--sentences splits running text, and with --tokens there is none.")
     if engine == "ray":
-        _check_for_ray(output, state, device)
-        _encode_with_ray(
-            sources,
-            output,
-            workers=workers,
-            address=ray_address,
-            piece_lines=piece_lines,
-            model=model,
-            layers=parse_layers(layers),
-            pool=pool,
-            tokenizer="space" if tokens else tokenizer,
-            sentences=sentences,
-            field=field,
-            dtype=dtype,
-            state=state,
-            batch_tokens=batch_tokens,
-            device=device,
-            precision=precision,
-        )
+        # What independent workers cannot support.
+        if state == "carry":
+            raise UsageError(
+                "--state carry goes from line to line, and --engine ray cuts them apart."
+            )
+        if device.startswith("cuda:"):
+            raise UsageError(f"--device {device}: Ray picks the GPU; give cpu or cuda.")
+        if output.suffix.lower() in FILE_ENDINGS:
+            raise UsageError(f"-o {output}: --engine ray writes a folder of Parquet files.")
+        from elmokit.ray.encode import PIECE_LINES, encode_files
+
+        start = time.perf_counter()
+        counts = encode_files(
+            sources, output, workers=workers, address=ray_address,
+            piece_lines=piece_lines or PIECE_LINES, model=model, layers=parse_layers(layers),
+            pool=pool, tokenizer="space" if tokens else tokenizer, sentences=sentences, field=field,
+            dtype=dtype, state=state, batch_tokens=batch_tokens, device=device, precision=precision,
+        )  # fmt: skip
+        _report(counts, time.perf_counter() - start, output)
         return
-    for option, value in (
-        ("--workers", workers),
-        ("--ray-address", ray_address),
-        ("--piece-lines", piece_lines),
-    ):
+    of_ray = {"--workers": workers, "--ray-address": ray_address, "--piece-lines": piece_lines}
+    for option, value in of_ray.items():
         if value is not None:
             raise UsageError(f"{option} goes with --engine ray.")
     if len(sources) != 1:
@@ -144,40 +141,12 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     start = time.perf_counter()
     with writer:
         counts = write_vectors(
-            elmo,
-            texts,
-            writer,
-            carry_rows=carry_rows if state == "carry" else None,
-            layers=choice,
-            pool=pool,
-            state=state,
-            batch_tokens=batch_tokens,
-        )
-    _report(counts, time.perf_counter() - start, output)
-
-
-def _check_for_ray(output: Path, state: str, device: str) -> None:
-    """Refuse options that independent workers cannot support."""
-    if state == "carry":
-        raise UsageError("--state carry goes from line to line, and --engine ray cuts them apart.")
-    if device.startswith("cuda:"):
-        raise UsageError(f"--device {device}: Ray picks the GPU; give cpu or cuda.")
-    if output.suffix.lower() in FILE_ENDINGS:
-        raise UsageError(f"-o {output}: --engine ray writes a folder of Parquet files.")
-
-
-def _encode_with_ray(
-    sources: tuple[str, ...], output: Path, *, piece_lines: int | None, **options: Any
-) -> None:
-    from elmokit.ray.encode import PIECE_LINES, encode_files
-
-    start = time.perf_counter()
-    counts = encode_files(sources, output, piece_lines=piece_lines or PIECE_LINES, **options)
+            elmo, texts, writer, carry_rows=carry_rows if state == "carry" else None, layers=choice,
+            pool=pool, state=state, batch_tokens=batch_tokens,
+        )  # fmt: skip
     _report(counts, time.perf_counter() - start, output)
 
 
 def _report(counts: WrittenCounts, seconds: float, output: Path) -> None:
-    print(
-        f"{counts.sentences} sentences, {counts.tokens} tokens in {seconds:.1f} s: {output}",
-        file=sys.stderr,
-    )
+    found = f"{counts.sentences} sentences, {counts.tokens} tokens"
+    print(f"{found} in {seconds:.1f} s: {output}", file=sys.stderr)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -84,11 +85,7 @@ def load_model(
 
 
 def find_token(tokens: Sequence[str], word: str, hint: str = "") -> int:
-    """The position of a word in a sentence; the first of several, with a note.
-
-    Raises:
-        DataError: It is not there.
-    """
+    """The position of a word in a sentence; the first of several, with a note."""
     if word not in tokens:
         raise DataError(f"no token {word!r} in the sentence; its tokens are: {' | '.join(tokens)}")
     if (count := tokens.count(word)) > 1:
@@ -121,12 +118,8 @@ def readable_size(count: int) -> str:
 
 def size_on_disk(path: Path) -> int:
     """Bytes of a file, of all files in a folder, or of all that a checkpoint's prefix names."""
-    if path.is_dir():
-        files = [file for file in path.rglob("*") if file.is_file()]
-    elif path.is_file():
-        files = [path]
-    elif path.parent.is_dir():
-        files = [file for file in path.parent.iterdir() if file.name.startswith(f"{path.name}.")]
+    if path.is_file():
+        files: Iterator[Path] = iter([path])
     else:
-        files = []
-    return sum(file.stat().st_size for file in files)
+        files = path.rglob("*") if path.is_dir() else path.parent.glob(f"{escape(path.name)}.*")
+    return sum(file.stat().st_size for file in files if file.is_file())

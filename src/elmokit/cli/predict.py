@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -79,12 +80,9 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     else:
         answers = loaded.annotate(examples, live=live)
         lines = example_lines(task, answers, write or "jsonl", fields=columns)
-    if output is None:
+    with nullcontext(sys.stdout) if output is None else compressed_text(output) as file:
         for line in lines:
-            print(line, flush=live)
-        return
-    with compressed_text(output) as file:
-        file.writelines(f"{line}\n" for line in lines)
+            print(line, file=file, flush=live)
 
 
 def _is_file(stream: TextIO) -> bool:
