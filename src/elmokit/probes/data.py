@@ -74,9 +74,9 @@ class ProbedModel:
             return
         copies = itertools.tee(sentences, len(models))
         streams = [model.stream(copy) for model, copy in zip(models, copies, strict=True)]
+        layers = np.arange(self.layers)
         for arrays in zip(*streams, strict=True):
-            rows = [np.minimum(np.arange(self.layers), len(array) - 1) for array in arrays]
-            parts = [array[chosen] for array, chosen in zip(arrays, rows, strict=True)]
+            parts = [array[np.minimum(layers, len(array) - 1)] for array in arrays]
             yield np.concatenate(parts, axis=2)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -245,17 +244,14 @@ class _Score:
     def __init__(self, layers: int) -> None:
         self.instances = self.left_out = self.decided = self.fallback = 0
         self.first_answered = self.first_right = self.answered = 0
-        self.right = [0] * layers
-        self.decided_right = [0] * layers
+        self.right, self.decided_right = np.zeros((2, layers), np.int64)
 
     @classmethod
     def together(cls, layers: int, parts: Iterable[_Score]) -> _Score:
         total = cls(layers)
         for part in parts:
             for name, value in vars(part).items():
-                before = getattr(total, name)
-                sums = list(map(add, before, value)) if isinstance(value, list) else before + value
-                setattr(total, name, sums)
+                setattr(total, name, getattr(total, name) + value)
         return total
 
     def add(self, use: SenseUse, answers: Sequence[str] | None, first: str | None, n: int) -> None:
@@ -270,9 +266,9 @@ class _Score:
                 return
             answers = [first] * len(self.right)
         self.answered += 1
-        for layer, answer in enumerate(answers):
-            self.right[layer] += answer in use.keys
-            self.decided_right[layer] += n > 1 and answer in use.keys
+        right = np.array([answer in use.keys for answer in answers])
+        self.right += right
+        self.decided_right += right & (n > 1)
 
     def report(self, name: str) -> SenseSet:
         layers = tuple(
@@ -280,10 +276,12 @@ class _Score:
                 layer,
                 _share(right, self.answered),
                 _share(right, self.instances),
-                _f1(right, self.answered, self.instances),
-                _share(self.decided_right[layer], self.decided),
+                _share(2 * right, self.answered + self.instances),
+                _share(decided, self.decided),
             )
-            for layer, right in enumerate(self.right)
+            for layer, (right, decided) in enumerate(
+                zip(self.right.tolist(), self.decided_right.tolist(), strict=True)
+            )
         )
         return SenseSet(
             name=name,
@@ -291,7 +289,7 @@ class _Score:
             left_out=self.left_out,
             decided=self.decided,
             fallback=self.fallback,
-            first_sense=_f1(self.first_right, self.first_answered, self.instances),
+            first_sense=_share(2 * self.first_right, self.first_answered + self.instances),
             layers=layers,
         )
 
@@ -318,7 +316,3 @@ def _answer_all(
 
 def _share(part: int, whole: int) -> float:
     return part / whole if whole else float("nan")
-
-
-def _f1(right: int, answered: int, instances: int) -> float:
-    return 2 * right / (answered + instances) if instances else float("nan")
