@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import App, Parameter
 
-from elmokit.cli.options import AtLeastOne, Device, Field, Flag, Json, Tokenizer, Tokens, UsageError
+from elmokit.cli.options import (
+    AtLeastOne,
+    Device,
+    Field,
+    Flag,
+    Json,
+    Tokenizer,
+    Tokens,
+    UsageError,
+    examples_help,
+)
 
 if TYPE_CHECKING:
     from elmokit.probes.report import Report
@@ -142,8 +152,7 @@ probe = App(
 
 
 def _with_examples(*examples: str) -> Callable[[F], F]:
-    lines = "  \n".join(examples)  # two spaces: a line break of Markdown
-    return probe.command(help_epilogue=f"Examples:\n\n{lines}")
+    return probe.command(help_epilogue=examples_help(*examples))
 
 
 @_with_examples(
