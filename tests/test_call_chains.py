@@ -14,17 +14,22 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "tests" / "support" / "call_chains.py"
-LIMITS = {"encode": ("files", 12)}
+MODULES = list((ROOT / "src" / "elmokit").rglob("*.py"))
+LIMITS = {
+    "encode": ("files", 12),
+    "pretrain, prepared corpus": ("chain", 25),
+    "pretrain, text file": ("chain", 25),
+    "tasks.fit tag": ("chain", 25),
+}
+MOST_FILES = 215
+MOST_LINES = 39_000
 
 
 @pytest.fixture(scope="module")
 def traced() -> dict[str, dict[str, list[str]]]:
     """What the script prints: it runs in a process of its own, so that first calls are first."""
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--json", "encode"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, str(SCRIPT), "--json"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -41,3 +46,10 @@ def test_chain_leads_from_the_facade_to_the_arithmetic(traced):
     files = traced["encode"]["files"]
     assert files[0] == "encode/elmo.py"
     assert {file.partition("/")[0] for file in files} >= {"text", "encode", "model", "engines"}
+    assert traced["pretrain, text file"]["chain"][0] == "training/pretrain.py"
+    assert "training/loop.py" in traced["tasks.fit tag"]["files"]
+
+
+def test_package_is_small():
+    lines = sum(len(path.read_text("utf-8").splitlines()) for path in MODULES)
+    assert (len(MODULES) <= MOST_FILES, lines <= MOST_LINES) == (True, True), (len(MODULES), lines)

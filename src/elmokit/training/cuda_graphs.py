@@ -8,7 +8,7 @@ is copied to the graph's static inputs before each replay.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,8 +23,11 @@ _MOST_GRAPHS = 12
 class CudaGraphRunner(Generic[Result]):
     """Calls a function of batches; captures and replays a CUDA graph for shapes that repeat.
 
-    The function's kernels depend on the batch's shapes alone. What it returns is overwritten by
-    later calls. Without a GPU, or unless `active`, every call is eager.
+    Args:
+        function: Its kernels depend on the batch's shapes alone. What it returns is overwritten
+            by later calls.
+        device: Where the batches go; without a GPU every call is eager.
+        active: Whether anything is captured.
     """
 
     def __init__(
@@ -34,7 +37,7 @@ class CudaGraphRunner(Generic[Result]):
         self._device = device
         self._active = active and device.type == "cuda"
         self._seen: set[tuple[torch.Size, ...]] = set()
-        self._graphs: dict[tuple[torch.Size, ...], Callable[[LmBatch], Result]] = {}
+        self._graphs: dict[tuple[torch.Size, ...], _CapturedGraph[Result]] = {}
         # All graphs share one memory pool: the result of one is used before another is replayed.
         self._pool = torch.cuda.graph_pool_handle() if self._active else None
 
@@ -49,32 +52,48 @@ class CudaGraphRunner(Generic[Result]):
         if self._active:
             batch.map(shape)
             key = tuple(shapes)
-            if key not in self._graphs and key in self._seen and len(self._graphs) < _MOST_GRAPHS:
-                self._graphs[key] = self._capture(batch)
             if key in self._graphs:
-                return self._graphs[key](batch)
+                return self._graphs[key].replay(batch)
+            if key in self._seen and len(self._graphs) < _MOST_GRAPHS:
+                self._graphs[key] = _CapturedGraph(self._function, batch, self._device, self._pool)
+                return self._graphs[key].replay(batch)
             # The first call compiles kernels and allocates, which cannot be captured.
             self._seen.add(key)
-        return self._function(batch.map(lambda tensor: tensor.to(self._device, non_blocking=True)))
+        return self._function(self._on_device(batch))
 
-    def _capture(self, batch: LmBatch) -> Callable[[LmBatch], Result]:
-        """A graph for the batch's shapes, with static inputs and outputs; gives its replay."""
-        inputs: list[Tensor] = []
+    def _on_device(self, batch: LmBatch) -> LmBatch:
+        return batch.map(lambda tensor: tensor.to(self._device, non_blocking=True))
+
+
+class _CapturedGraph(Generic[Result]):
+    """One graph with its static inputs and outputs."""
+
+    def __init__(
+        self,
+        function: Callable[[LmBatch], Result],
+        batch: LmBatch,
+        device: torch.device,
+        pool: Any,
+    ) -> None:
+        self._inputs: list[Tensor] = []
 
         def static_input(tensor: Tensor) -> Tensor:
-            inputs.append(tensor.to(self._device, copy=True))
-            return inputs[-1]
+            copy = tensor.to(device, copy=True)
+            self._inputs.append(copy)
+            return copy
 
-        static = batch.map(static_input)
-        graph = torch.cuda.CUDAGraph()
+        inputs = batch.map(static_input)
+        self._graph = torch.cuda.CUDAGraph()
         # The threads that make batches keep allocating pinned memory meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            result = self._function(static)
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+            self._result = function(inputs)
 
-        def replay(batch: LmBatch) -> Result:
-            remaining = iter(inputs)
-            batch.map(lambda tensor: next(remaining).copy_(tensor, non_blocking=True))
-            graph.replay()
-            return result
+    def replay(self, batch: LmBatch) -> Result:
+        inputs = iter(self._inputs)
 
-        return replay
+        def fill(tensor: Tensor) -> Tensor:
+            return next(inputs).copy_(tensor, non_blocking=True)
+
+        batch.map(fill)
+        self._graph.replay()
+        return self._result
