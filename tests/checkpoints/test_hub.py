@@ -7,14 +7,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from golden_models import GOLDEN, assert_same_model, golden
-from hubs import point_client_at
+from hubs import LocalService, point_client_at
 from huggingface_hub import constants
 
 import elmokit
@@ -24,7 +23,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 STANDARD = golden("bilm-hdf5/standard")
 
 
-class FakeHub:
+class FakeHub(LocalService):
     """Serves folders as repositories, as much of the protocol as a download needs."""
 
     def __init__(self, repositories: dict[str, Path]) -> None:
@@ -46,16 +45,7 @@ class FakeHub:
             def log_message(self, *_args: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        self.serve(Handler)
 
     def answer(self, request: BaseHTTPRequestHandler, *, with_body: bool) -> None:
         path = unquote(urlsplit(request.path).path)

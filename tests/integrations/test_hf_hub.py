@@ -3,13 +3,12 @@
 import base64
 import hashlib
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
-from hubs import point_client_at
+from hubs import LocalService, point_client_at
 
 pytest.importorskip("transformers")
 
@@ -25,7 +24,7 @@ transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
 
-class SmallHub:
+class SmallHub(LocalService):
     """One repository in memory: it takes commits of small files and gives files out."""
 
     def __init__(self) -> None:
@@ -55,16 +54,7 @@ class SmallHub:
             def log_message(self, *_args: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        self.serve(Handler)
 
     def response(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
         if path == "/api/repos/create":
