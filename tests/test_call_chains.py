@@ -22,7 +22,9 @@ LIMITS = {
     "tasks.fit tag": ("chain", 25),
 }
 MOST_FILES = 215
-MOST_LINES = 39_000
+# Raised by hand, with a reason: 39,000 for the first layout; the rest for bounded readers, locks, a
+# typed facade and the checks of the command line.
+MOST_LINES = 42_000
 
 
 @pytest.fixture(scope="module")
