@@ -60,7 +60,7 @@ def test_rows_of_zeros_give_zeros(precision):
 
 
 def test_without_onednn_float32_is_left(monkeypatch):
-    monkeypatch.setattr(cpu, "has_onednn", lambda: False)
+    monkeypatch.setattr(cpu, "works", lambda precision: "this torch was built without oneDNN")
     matrix, x = torch.randn(5, 4), torch.randn(3, 4)
     matmul = prepack(matrix, "float32")
     torch.testing.assert_close(matmul(x), x @ matrix.t())

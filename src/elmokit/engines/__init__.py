@@ -263,12 +263,15 @@ def check_device(device: str | torch.device, precision: Precision = "float32") -
     Raises:
         ConfigError: There is no such device on this machine, or it does not run them.
     """
+    from elmokit.engines.cpu import prepack
     from elmokit.engines.cpu_probe import prepare
 
     try:
         found = torch.device(device)
         if found.type == "cpu":
             prepare(precision)
+            if precision != "float32":  # tried here, not at the first sentence
+                prepack(torch.ones(1, 1, dtype=torch.float32, device="cpu"), precision)
         elif precision not in ("float32", "bfloat16"):
             raise ConfigError(
                 f"precision={precision!r}: use 'float32' or 'bfloat16' on {found}; 'int8' is for "

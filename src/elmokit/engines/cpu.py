@@ -2,7 +2,8 @@
 
 oneDNN, which comes inside torch, prepacks a matrix in the order in which the CPU reads it. A
 prepacked float32 matrix reaches the CPU's peak rate at 32 rows already, where a plain one reaches
-half of it. Where oneDNN is missing, torch's plain matmul serves, in float32 alone.
+half of it. Where oneDNN is missing, or its operators, no public part of torch, do not give what
+they should, torch's plain matmul serves, in float32 alone.
 
 `CpuEngine` computes what the reference engine computes, with these rearrangements, all exact:
 
@@ -16,6 +17,7 @@ half of it. Where oneDNN is missing, torch's plain matmul serves, in float32 alo
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -32,6 +34,7 @@ from elmokit.engines import (
     Order,
     Precision,
     Words,
+    no_gradients,
     run_in_parallel,
 )
 from elmokit.errors import ConfigError
@@ -57,7 +60,7 @@ TINY = 1e-30  # a row of zeros keeps a scale
 
 
 class PackedMatmul:
-    """x times a fixed matrix (n, k): torch's own matmul, where torch has no oneDNN."""
+    """x times a fixed matrix (n, k): torch's own matmul, where oneDNN's does not serve."""
 
     def __init__(self, matrix: Tensor) -> None:
         self._matrix = matrix.t().contiguous()  # (k, n)
@@ -149,11 +152,47 @@ class _Int8Matmul(PackedMatmul):
         return result, largest
 
 
-def has_onednn() -> bool:
-    """Whether this torch has oneDNN's prepacked matmuls."""
-    return torch.backends.mkldnn.is_available() and hasattr(
-        torch.ops.mkldnn, "_reorder_linear_weight"
-    )
+MATMULS: dict[Precision, type[PackedMatmul]] = {
+    "float32": _Float32Matmul,
+    "bfloat16": _Bfloat16Matmul,
+    "int8": _Int8Matmul,
+}
+TRIED_ERROR: dict[Precision, float] = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.03}
+"""The largest relative error of a matmul that works."""
+
+
+@functools.cache
+def works(precision: Precision) -> str:
+    """Try the matmuls of a precision once: empty if they are right, else what is wrong.
+
+    They are private operators of torch: another version may lack them, take other arguments, or
+    compute something else.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return "this torch was built without oneDNN"
+    with no_gradients():
+        numbers = torch.arange(70 * 40, dtype=torch.float32, device="cpu")
+        matrix = (numbers * 0.37).sin_().view(70, 40)
+        x, bias = (numbers[: 5 * 40] * 0.73).cos_().view(5, 40), numbers[:70] / 70
+        plain = PackedMatmul(matrix)
+        try:
+            matmul = MATMULS[precision](matrix)
+            for rows in (x, x[:1]):
+                out, added = numbers.new_empty(2, len(rows), 70)
+                other = bias.expand_as(out)
+                pairs = (
+                    (matmul(rows), plain(rows)),
+                    (matmul.linear(bias, rows), plain.linear(bias, rows)),
+                    (matmul.linear_add(other, rows, out), plain.linear_add(other, rows, added)),
+                )
+                for found, want in pairs:
+                    # One that is not a number is not below it either.
+                    if not float((found - want).norm() / want.norm()) < TRIED_ERROR[precision]:
+                        return f"torch {torch.__version__} gives other numbers"
+        except Exception as error:  # whatever another version raises
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            return f"torch {torch.__version__} does not run it ({reason})"
+    return ""
 
 
 _prepacked_any = False
@@ -165,20 +204,17 @@ def prepacked_any() -> bool:
 
 
 def prepack(matrix: Tensor, precision: Precision) -> PackedMatmul:
-    """Prepack a matrix (n, k).
+    """Prepack a matrix (n, k); in float32, torch's own matmul serves where that does not work.
 
     Raises:
         ConfigError: This torch has no matmuls of that precision.
     """
     global _prepacked_any  # noqa: PLW0603 - oneDNN's own settings are as global
     _prepacked_any = True
-    if not has_onednn():
-        if precision != "float32":
-            raise ConfigError(f"precision={precision!r}: this torch was built without oneDNN")
-        return PackedMatmul(matrix)
-    if precision == "int8":
-        return _Int8Matmul(matrix)
-    return _Bfloat16Matmul(matrix) if precision == "bfloat16" else _Float32Matmul(matrix)
+    wrong = works(precision)
+    if wrong and precision != "float32":
+        raise ConfigError(f"precision={precision!r}: {wrong}; use 'float32'")
+    return (PackedMatmul if wrong else MATMULS[precision])(matrix)
 
 
 Prepared = TypeVar("Prepared")
