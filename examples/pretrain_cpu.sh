@@ -33,10 +33,10 @@ elmokit info "$folder/model"
 
 # 5. How well does it predict text of your own? (Here only a sentence, to show the command.)
 echo "The river flows through the city." > "$folder/sentence.txt"
-elmokit perplexity "$folder/model" "$folder/sentence.txt"
+elmokit perplexity "$folder/sentence.txt" --model "$folder/model"
 
 # 6. Vectors of each token, all layers, in a file.
 elmokit encode "$folder/sentence.txt" -o "$folder/vectors.h5" --layers all --model "$folder/model"
 
 # 7. Which words would fit instead of another?
-elmokit substitutes "$folder/model" "The river flows through the city." --word city -k 5
+elmokit substitutes "The river flows through the city." --word city -k 5 --model "$folder/model"

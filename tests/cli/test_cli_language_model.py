@@ -45,7 +45,7 @@ def nbest(tmp_path):
 
 
 def test_score_prints_one_line_a_sentence(run, standard, text):
-    result = run("score", STANDARD, text)
+    result = run("score", "--model", STANDARD, text)
     assert result.code == 0, result.err
     header, *lines = result.out.splitlines()
     assert header.split() == ["logprob", "perplexity", "sentence"]
@@ -57,7 +57,7 @@ def test_score_prints_one_line_a_sentence(run, standard, text):
 
 
 def test_score_json_has_every_number(run, standard, text):
-    lines = run("score", STANDARD, text, "--json").out.splitlines()
+    lines = run("score", "--model", STANDARD, text, "--json").out.splitlines()
     for line, want in zip(lines, score(standard, LINES), strict=True):
         report = json.loads(line)
         assert set(report) == set(want.to_dict())
@@ -68,20 +68,20 @@ def test_score_json_has_every_number(run, standard, text):
 
 
 def test_score_takes_a_sentence_and_standard_input(run, monkeypatch):
-    sentence = run("score", STANDARD, LINES[0])
+    sentence = run("score", "--model", STANDARD, LINES[0])
     assert sentence.code == 0
     for arguments in ([], ["-"], ["-", "--tokens"]):
         stdin = io.TextIOWrapper(io.BytesIO(LINES[0].encode() + b"\n"))
         monkeypatch.setattr("sys.stdin", stdin)
-        assert run("score", STANDARD, *arguments) == sentence
-    missing = run("score", STANDARD, "no-such-file.txt")
+        assert run("score", "--model", STANDARD, *arguments) == sentence
+    missing = run("score", "--model", STANDARD, "no-such-file.txt")
     assert missing.code == 1
     assert "no such file" in missing.err
 
 
 @pytest.mark.parametrize("sentence", ["hello", "我爱北京。", "Hello.", "and / or.txt"])
 def test_score_takes_a_sentence_of_one_word(run, sentence):
-    result = run("score", STANDARD, sentence, "--json")
+    result = run("score", "--model", STANDARD, sentence, "--json")
     assert result.code == 0, result.err
     tokens = json.loads(result.out)["tokens"]
     assert "".join(tokens) == sentence.replace(" ", "")
@@ -89,19 +89,19 @@ def test_score_takes_a_sentence_of_one_word(run, sentence):
 
 @pytest.mark.parametrize("name", ["lines.TXT", "lines.jsonl.gz", "folder/lines", "lines.csv"])
 def test_score_takes_no_missing_file_for_a_sentence(run, name):
-    result = run("score", STANDARD, name)
+    result = run("score", "--model", STANDARD, name)
     assert (result.code, "no such file" in result.err) == (1, True)
 
 
 def test_score_ranks_nbest_lists(run, nbest, tmp_path):
-    shown = run("score", STANDARD, "--nbest", nbest, "--weight", 0.25)
+    shown = run("score", "--model", STANDARD, "--nbest", nbest, "--weight", 0.25)
     assert shown.code == 0, shown.err
     records = [json.loads(line) for line in shown.out.splitlines()]
     assert [record["id"] for record in records] == ["u1", "u2"]
     totals = [0.75 * h["score"] + 0.25 * h["lm_score"] for h in records[0]["hypotheses"]]
     assert totals == sorted(totals, reverse=True)
     output = tmp_path / "ranked.jsonl"
-    written = run("score", STANDARD, "--nbest", nbest, "-o", output, "--weight", 0.25)
+    written = run("score", "--model", STANDARD, "--nbest", nbest, "-o", output, "--weight", 0.25)
     assert (written.code, written.out) == (0, "")
     assert output.read_text("utf-8") == shown.out
 
@@ -110,11 +110,11 @@ def test_score_leaves_no_half_file(run, nbest, tmp_path):
     with nbest.open("a") as file:
         file.write("no json\n")
     output = tmp_path / "ranked.jsonl"
-    result = run("score", STANDARD, "--nbest", nbest, "-o", output)
+    result = run("score", "--model", STANDARD, "--nbest", nbest, "-o", output)
     assert result.code == 1
     assert "nbest.jsonl, line 3: not a line of JSON" in result.err
     assert list(tmp_path.iterdir()) == [nbest]
-    same = run("score", STANDARD, "--nbest", nbest, "-o", nbest)
+    same = run("score", "--model", STANDARD, "--nbest", nbest, "-o", nbest)
     assert (same.code, "same file" in same.err) == (1, True)
 
 
@@ -122,17 +122,17 @@ def test_score_writes_lone_surrogates_of_nbest_lists(run, tmp_path):
     nbest, output = tmp_path / "nbest.jsonl", tmp_path / "ranked.jsonl"
     record = {"id": "\ud800", "hypotheses": [{"text": "the cat", "score": -1}]}
     nbest.write_text(json.dumps(record) + "\n", "utf-8")
-    result = run("score", STANDARD, "--nbest", nbest, "-o", output)
+    result = run("score", "--model", STANDARD, "--nbest", nbest, "-o", output)
     assert (result.code, result.err) == (0, "")
     assert json.loads(output.read_text("utf-8"))["id"] == "\ud800"
 
 
 def test_perplexity_prints_text_and_json(run, standard, text):
     want = perplexity(standard, LINES)
-    plain = run("perplexity", STANDARD, text)
+    plain = run("perplexity", "--model", STANDARD, text)
     assert (plain.code, plain.err) == (0, "")
     assert plain.out == f"{want}\n"
-    report = json.loads(run("perplexity", STANDARD, text, "--json", "--tokens").out)
+    report = json.loads(run("perplexity", "--model", STANDARD, text, "--json", "--tokens").out)
     assert set(report) == {"model", "text", *want.to_dict()}
     assert (report["model"], report["text"]) == (str(STANDARD), str(text))
     assert (report["tokens"], report["predictions"]) == (want.tokens, want.predictions)
@@ -141,72 +141,104 @@ def test_perplexity_prints_text_and_json(run, standard, text):
 
 def test_perplexity_carries_state(run, standard, text):
     options = ["--state", "carry", "--carry-rows", 2, "--json"]
-    report = json.loads(run("perplexity", STANDARD, text, *options).out)
+    report = json.loads(run("perplexity", "--model", STANDARD, text, *options).out)
     want = perplexity(standard, LINES, state="carry", rows=2)
     assert report["perplexity"] == pytest.approx(want.perplexity, rel=1e-5)
     assert report["state"] == "carry"
-    few = run("perplexity", STANDARD, text, "--state", "carry")
+    few = run("perplexity", "--model", STANDARD, text, "--state", "carry")
     assert (few.code, few.out) == (1, "")
     assert "3 sentences, fewer than the 256 rows" in few.err
 
 
 def test_substitutes_prints_text_and_json(run, standard):
     want = substitutes(standard, LINES[0].split(), 2, k=4)
-    plain = run("substitutes", STANDARD, LINES[0], "--word", "sat", "-k", 4)
+    plain = run("substitutes", "--model", STANDARD, LINES[0], "--word", "sat", "-k", 4)
     assert plain.code == 0, plain.err
     assert [line.split()[-1] for line in plain.out.splitlines()[1:]] == [s.word for s in want]
-    by_place = run("substitutes", STANDARD, LINES[0], "--position", 2, "-k", 4)
+    by_place = run("substitutes", "--model", STANDARD, LINES[0], "--position", 2, "-k", 4)
     assert by_place.out == plain.out
     options = ["--position", 2, "-k", 4, "--json", "--tokens"]
-    report = json.loads(run("substitutes", STANDARD, LINES[0], *options).out)
+    report = json.loads(run("substitutes", "--model", STANDARD, LINES[0], *options).out)
     assert (report["tokens"], report["position"]) == (LINES[0].split(), 2)
     assert [found["word"] for found in report["substitutes"]] == [s.word for s in want]
     assert report["substitutes"][0]["backward"] == pytest.approx(want[0].backward, abs=1e-5)
 
 
 def test_substitutes_of_a_repeated_word_takes_the_first(run):
-    result = run("substitutes", STANDARD, LINES[0], "--word", "the", "--json")
+    result = run("substitutes", "--model", STANDARD, LINES[0], "--word", "the", "--json")
     assert json.loads(result.out)["position"] == 0
     assert "2 times" in result.err
 
 
 def test_substitutes_of_a_left_to_right_model(run):
     model = GOLDEN / "tf-checkpoint" / "unidirectional"
-    assert run("substitutes", model, LINES[0], "--word", "cat").code == 0
+    assert run("substitutes", "--model", model, LINES[0], "--word", "cat").code == 0
 
 
 def test_generate_prints_prompt_and_text(run, standard):
-    result = run("generate", STANDARD, "the cat", "--tokens", 8, "--seed", 4)
+    result = run("generate", "--model", STANDARD, "the cat", "--tokens", 8, "--seed", 4)
     assert result.code == 0, result.err
     want = ["the", "cat", *generate(standard, "the cat", tokens=8, seed=4)]
     assert result.out == " ".join(want) + "\n"
-    greedy = run("generate", STANDARD, "the cat", "--temperature", 0, "--top-p", 0.5, "--top-k", 3)
+    greedy = run(
+        "generate", "--model", STANDARD, "the cat", "--temperature", 0, "--top-p", 0.5, "--top-k", 3
+    )
     assert greedy.out.split()[2:] == generate(standard, "the cat", temperature=0)
-    assert run("generate", STANDARD).code == 0
+    assert run("generate", "--model", STANDARD).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["score", "the bank lent money ."], "the bank lent money ."),
+        (["perplexity", "lines.txt"], "perplexity"),
+        (["substitutes", "the bank lent money .", "--word", "money"], "backward"),
+        (["generate", "the bank", "--tokens", 3], "the bank"),
+        (["info"], "LSTM"),
+    ],
+)
+def test_verbs_take_the_embedded_model_when_none_is_given(
+    run, monkeypatch, text, arguments, expected
+):
+    monkeypatch.chdir(text.parent)
+    result = run(*arguments)
+    assert (result.code, expected in result.out) == (0, True), result.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["score", GOLDEN / "allennlp", "a b"], 1, "no softmax"),
-        (["perplexity", GOLDEN / "allennlp", "-"], 1, "--softmax"),
-        (["substitutes", GOLDEN / "allennlp", "a b", "--word", "a"], 1, "no softmax"),
-        (["generate", GOLDEN / "allennlp", "a b"], 1, "no softmax"),
-        (["score", STANDARD, "a b", "--nbest", "x.jsonl"], 2, "--nbest"),
-        (["score", STANDARD, "a b", "-o", "x.jsonl"], 2, "--output"),
-        (["score", STANDARD, "--nbest", "x.jsonl", "--weight", "2"], 2, "--weight"),
-        (["score", STANDARD, "--nbest", "none.jsonl"], 1, "no such file"),
-        (["score", STANDARD, "a b", "--tokens", "--tokenizer", "words"], 2, "--tokenizer"),
-        (["score", STANDARD, "a b", "--device", "nowhere"], 1, "nowhere"),
-        (["perplexity", STANDARD], 2, "TEXT"),
-        (["perplexity", STANDARD, "a.txt", "--state", "warm"], 2, "fresh"),
-        (["substitutes", STANDARD, "a b"], 2, "--position"),
-        (["substitutes", STANDARD, "a b", "--word", "a", "--position", "0"], 2, "--position"),
-        (["substitutes", STANDARD, "a b", "--word", "c"], 1, "a | b"),
-        (["substitutes", STANDARD, "a b", "--position", "2"], 1, "outside the sentence"),
-        (["substitutes", STANDARD, "a b", "--position", "-1"], 1, "outside the sentence"),
-        (["generate", STANDARD, "a", "--temperature", "-1"], 2, "--temperature"),
-        (["generate", STANDARD, "a", "--top-p", "0"], 2, "--top-p"),
+        (["score", "--model", GOLDEN / "allennlp", "a b"], 1, "no softmax"),
+        (["perplexity", "--model", GOLDEN / "allennlp", "-"], 1, "--softmax"),
+        (["substitutes", "--model", GOLDEN / "allennlp", "a b", "--word", "a"], 1, "no softmax"),
+        (["generate", "--model", GOLDEN / "allennlp", "a b"], 1, "no softmax"),
+        (["score", "--model", STANDARD, "a b", "--nbest", "x.jsonl"], 2, "--nbest"),
+        (["score", "--model", STANDARD, "a b", "-o", "x.jsonl"], 2, "--output"),
+        (["score", "--model", STANDARD, "--nbest", "x.jsonl", "--weight", "2"], 2, "--weight"),
+        (["score", "--model", STANDARD, "--nbest", "none.jsonl"], 1, "no such file"),
+        (
+            ["score", "--model", STANDARD, "a b", "--tokens", "--tokenizer", "words"],
+            2,
+            "--tokenizer",
+        ),
+        (["score", "--model", STANDARD, "a b", "--device", "nowhere"], 1, "nowhere"),
+        (["perplexity", "--model", STANDARD], 2, "TEXT"),
+        (["perplexity", "--model", STANDARD, "a.txt", "--state", "warm"], 2, "fresh"),
+        (["substitutes", "--model", STANDARD, "a b"], 2, "--position"),
+        (
+            ["substitutes", "--model", STANDARD, "a b", "--word", "a", "--position", "0"],
+            2,
+            "--position",
+        ),
+        (["substitutes", "--model", STANDARD, "a b", "--word", "c"], 1, "a | b"),
+        (["substitutes", "--model", STANDARD, "a b", "--position", "2"], 1, "outside the sentence"),
+        (
+            ["substitutes", "--model", STANDARD, "a b", "--position", "-1"],
+            1,
+            "outside the sentence",
+        ),
+        (["generate", "--model", STANDARD, "a", "--temperature", "-1"], 2, "--temperature"),
+        (["generate", "--model", STANDARD, "a", "--top-p", "0"], 2, "--top-p"),
     ],
 )
 def test_language_model_errors_are_one_line(run, monkeypatch, arguments, code, expected):

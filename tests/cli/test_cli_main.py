@@ -95,7 +95,8 @@ def test_main_docs_name_every_option():
         (["similar", "one sentence"], "--in"),
         (["similar", "one", "two", "--in", "corpus.txt"], "--in"),
         (["similar", "one", "two", "--word2", "two"], "--word"),
-        (["info"], "SOURCE"),
+        (["convert"], "SOURCE"),
+        (["generate", "my-model", "the bank"], "the bank"),
     ],
 )
 def test_main_wrong_call_ends_with_2(run, arguments, expected):
@@ -222,8 +223,8 @@ def example_folder(tmp_path, monkeypatch, lines_file, few_steps, example):
     Path("news.txt.gz").write_bytes(gzip.compress(Path("news.txt").read_bytes()))
     Path("more.jsonl").write_text(json.dumps({"text": "it rained"}), "utf-8")
     assert main(["corpus", "prepare", "news.txt", "-o", "corpus"]) == 0
-    for name in ("embedded/test-tiny", "trained-model"):
-        assert main(["convert", "elmo_weights.hdf5", name]) == 0
+    assert main(["convert", "elmo_weights.hdf5", "trained-model"]) == 0
+    elmo.save("embedded/test-tiny")
     monkeypatch.setattr(sources, "EMBEDDED", tmp_path / "embedded")
     monkeypatch.setattr(sources, "DEFAULT_MODEL", "test-tiny")
     return tmp_path

@@ -57,7 +57,14 @@ def test_pretrain_makes_a_model_from_text_without_blank_lines(text, tmp_path, ca
 
 
 def test_adapt_says_what_it_gains(text, tmp_path, capsys):
-    command = ["adapt", str(GOLDEN / "allennlp"), str(text), "-o", str(tmp_path / "adapted")]
+    command = [
+        "adapt",
+        "--model",
+        str(GOLDEN / "allennlp"),
+        str(text),
+        "-o",
+        str(tmp_path / "adapted"),
+    ]
     command += ["--sentences", "line", "--heldout", "0.1", "--max-steps", "10", "--device", "cpu"]
     command += ["--softmax-steps", "10", "--set", "data.rows=4", "--set", "data.min_count=1"]
     assert main([*command, "--json"]) == 0
@@ -127,7 +134,7 @@ def test_an_interrupted_run_says_so(text, tmp_path, capsys, monkeypatch, no_draw
 
 
 @pytest.mark.parametrize("arguments", [["-"], ["--", "-"]])
-@pytest.mark.parametrize("verb", [["pretrain"], ["adapt", str(GOLDEN / "allennlp")]])
+@pytest.mark.parametrize("verb", [["pretrain"], ["adapt", "--model", str(GOLDEN / "allennlp")]])
 def test_standard_input_is_refused_in_one_line(tmp_path, capsys, verb, arguments):
     command = [*verb, "-o", str(tmp_path / "model"), "--device", "cpu", *arguments]
     assert main(command) == 1
@@ -142,8 +149,11 @@ def test_a_failed_start_can_be_corrected(text, tmp_path, capsys):
     options += ["--set", "data.rows=4", "--set", "data.min_count=1"]
     options += ["--sentences", "line", "--heldout", "0.1"]
     model = str(GOLDEN / "allennlp")
-    assert main(["adapt", model, str(tmp_path / "tetx.txt"), *options, "--device", "cpu"]) == 1
+    assert (
+        main(["adapt", "--model", model, str(tmp_path / "tetx.txt"), *options, "--device", "cpu"])
+        == 1
+    )
     assert "tetx.txt" in capsys.readouterr().err
-    assert main(["adapt", model, str(text), *options, "--device", "nonsense"]) == 1
+    assert main(["adapt", "--model", model, str(text), *options, "--device", "nonsense"]) == 1
     assert "device='nonsense'" in capsys.readouterr().err
-    assert main(["adapt", model, str(text), *options, "--device", "cpu"]) == 0
+    assert main(["adapt", "--model", model, str(text), *options, "--device", "cpu"]) == 0

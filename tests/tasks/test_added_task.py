@@ -153,7 +153,7 @@ def files(tasks, tmp_path, monkeypatch):
         "utf-8",
     )
     command = ["train", "tone", "--train", "train.csv", "--dev", "dev.jsonl", "-o", "out"]
-    small = ["--elmo", "test-tiny", "--epochs", "8", "--set", "optimizer.lr=0.05"]
+    small = ["--model", "test-tiny", "--epochs", "8", "--set", "optimizer.lr=0.05"]
     assert main([*command, *small, "--device", "cpu"]) == 0
     return tmp_path
 

@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_train_evaluate_predict(folder, capsys):
     command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "out"]
-    assert main([*command, *FAST, "--elmo", "test-tiny", "--test", "dev.tsv", "--json"]) == 0
+    assert main([*command, *FAST, "--model", "test-tiny", "--test", "dev.tsv", "--json"]) == 0
     printed = capsys.readouterr()
     report = json.loads(printed.out)
     assert report["test"] == report["dev"]
@@ -66,7 +66,7 @@ def test_train_evaluate_predict(folder, capsys):
 
 def test_predict_adds_probabilities(folder, capsys):
     command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "out"]
-    assert main([*command, *FAST, "--elmo", "none"]) == 0
+    assert main([*command, *FAST, "--model", "none"]) == 0
     texts = ["a superb plot", "the awful movie"]
     (folder / "new.txt").write_text("\n".join(texts), "utf-8")
     capsys.readouterr()
@@ -90,7 +90,7 @@ def test_predict_adds_probabilities(folder, capsys):
         assert "JSON lines" in capsys.readouterr().err
 
     command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
-    assert main([*command, *SMALL, "--epochs", "1", "--elmo", "none"]) == 0
+    assert main([*command, *SMALL, "--epochs", "1", "--model", "none"]) == 0
     capsys.readouterr()
     assert main(["predict", "tagger", "new.txt", "--probabilities", "-o", "b.jsonl"]) == 1
     assert "tag: this task has no probabilities" in capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_predict_adds_probabilities(folder, capsys):
 
 def test_predict_streams_from_standard_input_to_standard_output(folder, capsys):
     command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
-    assert main([*command, *FAST, "--elmo", "none"]) == 0
+    assert main([*command, *FAST, "--model", "none"]) == 0
     done = subprocess.run(
         [sys.executable, "-m", "elmokit", "predict", "tagger", "-", "--write", "conll"],
         input="Anna was in New York\nthe film\n",
@@ -119,7 +119,7 @@ def test_predict_streams_from_standard_input_to_standard_output(folder, capsys):
 
 def test_taggers_are_scored_by_spans_however_they_are_written(folder, capsys):
     command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
-    assert main([*command, *FAST, "--elmo", "none"]) == 0
+    assert main([*command, *FAST, "--model", "none"]) == 0
     examples = list(read_examples("tag", "dev.conll"))
     for scheme in ("iob1", "bioes"):
         tags = [convert_tags(example.tags, scheme) for example in examples]
@@ -145,7 +145,7 @@ def test_tags_without_types_are_spans(folder, capsys):
         tags = Path(f"{name}.conll").read_text("utf-8")
         Path(f"{name}.conll").write_text(re.sub(r"-(PER|LOC)", "", tags), "utf-8")
     command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
-    assert main([*command, *FAST, "--elmo", "none", "--json"]) == 0
+    assert main([*command, *FAST, "--model", "none", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["primary"] == "f1"
     assert list(report["dev"]["labels"]) == [""]
@@ -157,7 +157,7 @@ def test_tags_without_types_are_spans(folder, capsys):
 
 def test_train_compares(folder, capsys):
     command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "gains"]
-    options = ["--compare", "--seeds", "1", "--elmo", "test-tiny", "--epochs", "1", *SMALL]
+    options = ["--compare", "--seeds", "1", "--model", "test-tiny", "--epochs", "1", *SMALL]
     assert main([*command, *options]) == 0
     table = capsys.readouterr().out
     assert "+ ELMo" in table
@@ -170,7 +170,7 @@ def test_train_puts_several_models_side_by_side(folder, capsys):
     elmokit.load("test-tiny").save("one")
     golden = Path(__file__).parents[1] / "golden" / "bilm-hdf5" / "standard"
     shutil.copytree(golden, "two")
-    several = ["--elmo", "one", "--elmo", "two"]
+    several = ["--model", "one", "--model", "two"]
     command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "--epochs", "1"]
     assert main([*command, "-o", "out", *several, *SMALL, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -184,10 +184,10 @@ def test_train_puts_several_models_side_by_side(folder, capsys):
 
     shutil.move("one", "moved")
     assert main(["predict", "out", "new.txt"]) == 1
-    assert "--elmo" in capsys.readouterr().err
-    assert main(["evaluate", "out", "dev.tsv", "--elmo", "two", "--elmo", "moved"]) == 1
+    assert "--model" in capsys.readouterr().err
+    assert main(["evaluate", "out", "dev.tsv", "--model", "two", "--model", "moved"]) == 1
     assert "hash" in capsys.readouterr().err
-    moved = ["--elmo", "moved", "--elmo", "two"]
+    moved = ["--model", "moved", "--model", "two"]
     assert main(["predict", "out", "new.txt", *moved]) == 0
     again = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
     assert again == found
@@ -205,7 +205,7 @@ def test_train_takes_settings_and_names_of_columns(folder, capsys):
     (folder / "a.csv").write_text("".join(f"{label},{text}\n" for label, text in rows), "utf-8")
     (folder / "my.toml").write_text('[head]\nkind = "mean"\n[run]\nepochs = 1\n', "utf-8")
     command = ["train", "classify", "--train", "a.csv", "--dev", "a.csv", "-o", "out"]
-    options = ["--field", "label=0", "--field", "text=1", "--config", "my.toml", "--elmo", "none"]
+    options = ["--field", "label=0", "--field", "text=1", "--config", "my.toml", "--model", "none"]
     assert main([*command, *options, "--set", "head.hidden=8", "--seed", "7"]) == 0
     config = elmokit.tasks.load("out").facts.config
     assert (config.head.kind, config.head.hidden, config.run.epochs) == ("mean", 8, 1)
@@ -245,14 +245,14 @@ def test_train_takes_settings_and_names_of_columns(folder, capsys):
             "colour",
         ),
         (
-            [*TRAIN, "--compare", "--elmo", "none"],
+            [*TRAIN, "--compare", "--model", "none"],
             2,
             "--compare",
         ),
         (
-            [*TRAIN, "--elmo", "none", "--elmo", "test-tiny"],
+            [*TRAIN, "--model", "none", "--model", "test-tiny"],
             2,
-            "--elmo none",
+            "--model none",
         ),
         (
             [*TRAIN, "--field", "text"],

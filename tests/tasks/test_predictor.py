@@ -179,7 +179,7 @@ def test_moved_model_is_found_where_the_user_says(folder, files, tmp_path):
     shutil.copytree(files / "model", tmp_path / "elsewhere")
     facts = json.loads((folder / "predictor.json").read_text("utf-8"))
     change(folder, elmo={**facts["elmo"], "name": "gone"})
-    with pytest.raises(CheckpointError, match=r"ELMo model 'gone' cannot be loaded .*--elmo"):
+    with pytest.raises(CheckpointError, match=r"ELMo model 'gone' cannot be loaded .*--model"):
         elmokit.tasks.load(folder)
     predictor = elmokit.tasks.load(folder, elmo=tmp_path / "elsewhere")
     assert predictor.predict(NEW)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Device, Flag, Json, Tokens, UsageError
+from elmokit.cli.options import AtLeastOne, Device, Flag, Json, Model, Tokens, UsageError
 
 EXAMPLES = (
     "elmokit bench --model elmo_weights.hdf5 --quick",
@@ -23,7 +23,7 @@ _one_model = Group(validator=validators.mutually_exclusive)
 
 def bench(  # noqa: D417 - options that verbs share bring their own help
     *,
-    model: Annotated[str | None, Parameter(group=("Parameters", _one_model))] = None,
+    model: Annotated[Model, Parameter(group=("Parameters", _one_model))] = None,
     shape: Annotated[
         Literal["small", "medium", "original"] | None, Parameter(group=("Parameters", _one_model))
     ] = None,
@@ -45,8 +45,7 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
     limit is what the machine's matmuls alone would allow.
 
     Args:
-        model: Anything that --model of the other verbs takes.
-        shape: Random weights of a published shape (small when no model is given either).
+        shape: Random weights of a published shape, instead of a model.
         precision: Numbers of the weights; give it again for each one to be measured. float32
             when left out.
         sentences: A text to measure with, instead of 1,000 sentences of old novels.
@@ -55,6 +54,7 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
         threads: Threads of the matmuls; all cores when left out.
         quick: 100 sentences, one round: shows that everything works.
     """
+    from elmokit.checkpoints.sources import DEFAULT_MODEL
     from elmokit.corpus.workers import default_workers
     from elmokit.encode.speed import Plan, describe, measure, own_sentences, sentences_of
 
@@ -65,7 +65,7 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
         sentences=own_sentences(count)
         if sentences is None
         else sentences_of(sentences, count, tokens=tokens),
-        model=model,
+        model=model if shape is not None else model or DEFAULT_MODEL,
         shape=shape or "small",
         device=device,
         precisions=tuple(dict.fromkeys(precision or ("float32",))),

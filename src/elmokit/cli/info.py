@@ -6,9 +6,18 @@ import json
 import math
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from elmokit.cli.options import Json, OptionsFile, VocabularyFile, readable_size, size_on_disk
+from cyclopts import Parameter
+
+from elmokit.cli.options import (
+    MODEL_HELP,
+    Json,
+    OptionsFile,
+    VocabularyFile,
+    readable_size,
+    size_on_disk,
+)
 
 if TYPE_CHECKING:
     from elmokit.config import LstmConfig, ModelConfig
@@ -23,22 +32,18 @@ PARTS = {"encoder": "token encoder", "lstm": "LSTM", "softmax": "softmax", "mixe
 """First part of a tensor's canonical name, and what people call it."""
 
 
-def info(  # noqa: D417 - options that verbs share bring their own help
-    source: str,
+def info(
+    model: Annotated[str | None, Parameter(name="MODEL", help=MODEL_HELP)] = None,
     /,
     *,
     options_file: OptionsFile = None,
     vocabulary_file: VocabularyFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show a model's format, sizes, tokeniser, softmax and mixes.
-
-    Args:
-        source: Anything that --model of the other verbs takes.
-    """
+    """Show a model's format, sizes, tokeniser, softmax and mixes."""
     import elmokit
 
-    elmo = elmokit.load(source, options=options_file, vocabulary=vocabulary_file)
+    elmo = elmokit.load(model, options=options_file, vocabulary=vocabulary_file)
     report = describe(elmo)
     if as_json:
         print(json.dumps(report, indent=2, ensure_ascii=False))

@@ -19,6 +19,7 @@ from elmokit.cli.options import (
     Device,
     Field,
     Json,
+    Model,
     OptionsFile,
     Tokenizer,
     Tokens,
@@ -33,24 +34,24 @@ if TYPE_CHECKING:
 
 EXAMPLES = {
     "score": (
-        'elmokit score my-model "the cat sat on the mat ."',
-        "elmokit score my-model corpus.txt --json",
-        "elmokit score weights.hdf5 corpus.txt --softmax softmax.hdf5 --vocabulary vocab.txt",
-        "elmokit score my-model --nbest nbest.jsonl -o ranked.jsonl --weight 0.3",
+        'elmokit score "the cat sat on the mat ."',
+        "elmokit score corpus.txt --json --model my-model",
+        "elmokit score corpus.txt --model weights.hdf5 --softmax softmax.hdf5",
+        "elmokit score --nbest nbest.jsonl -o ranked.jsonl --weight 0.3",
     ),
     "perplexity": (
-        "elmokit perplexity my-model heldout.txt",
-        "elmokit perplexity my-model heldout.txt --tokens --json",
-        "elmokit perplexity model.ckpt-935588 heldout.txt --tokens --state carry --carry-rows 2",
+        "elmokit perplexity heldout.txt",
+        "elmokit perplexity heldout.txt --model my-model --tokens --json",
+        "elmokit perplexity heldout.txt --state carry --carry-rows 2",
     ),
     "substitutes": (
-        'elmokit substitutes my-model "the cat sat on the mat ." --word sat',
-        'elmokit substitutes my-model "the cat sat on the mat ." --position 1 -k 5 --json',
+        'elmokit substitutes "the cat sat on the mat ." --word sat',
+        'elmokit substitutes "the cat sat on the mat ." --position 1 -k 5 --json',
     ),
     "generate": (
-        'elmokit generate my-model "the cat" --tokens 20 --seed 1',
-        'elmokit generate my-model "the cat" --temperature 0.7 --top-k 40',
-        'elmokit generate my-model "the cat" --temperature 0',
+        'elmokit generate "the cat" --tokens 20 --seed 1',
+        'elmokit generate "the cat" --temperature 0.7 --top-k 40',
+        'elmokit generate "the cat" --temperature 0 --model my-model',
     ),
 }
 
@@ -58,14 +59,6 @@ FILE_ENDINGS = (
     *(".txt", ".text", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet"),
     *(".gz", ".bz2", ".xz", ".zst"),
 )
-PredictingModel = Annotated[
-    str,
-    Parameter(
-        name="MODEL",
-        help="Folder, weights file, archive, checkpoint prefix, embedded name or hf:OWNER/NAME; "
-        "with a softmax and a vocabulary.",
-    ),
-]
 
 
 @Parameter(name="*")  # the fields are options of the verb itself
@@ -87,7 +80,7 @@ AS_IT_IS = Loading()
 """All parts come with the model."""
 
 
-def load_predicting(model: str, loading: Loading, *, tokens: bool = False) -> Elmo:
+def load_predicting(model: str | None, loading: Loading, *, tokens: bool = False) -> Elmo:
     """Load a model as the verbs' options ask."""
     import elmokit
 
@@ -102,10 +95,10 @@ def load_predicting(model: str, loading: Loading, *, tokens: bool = False) -> El
 
 
 def score(  # noqa: D417 - options that verbs share bring their own help
-    model: PredictingModel,
     text: Annotated[str | None, Parameter(name="TEXT")] = None,
     /,
     *,
+    model: Model = None,
     nbest: Path | None = None,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     weight: Annotated[float, Parameter(validator=validators.Number(gte=0, lte=1))] = 0.5,
@@ -180,10 +173,10 @@ def _is_sentence(text: str) -> bool:
 
 
 def perplexity(  # noqa: D417 - options that verbs share bring their own help
-    model: PredictingModel,
     text: Annotated[str, Parameter(name="TEXT")],
     /,
     *,
+    model: Model = None,
     state: Literal["fresh", "carry"] = "fresh",
     carry_rows: Annotated[int, AtLeastOne] = 256,
     tokens: Tokens = False,
@@ -221,10 +214,10 @@ def perplexity(  # noqa: D417 - options that verbs share bring their own help
 
 
 def substitutes(  # noqa: D417 - options that verbs share bring their own help
-    model: PredictingModel,
     sentence: str,
     /,
     *,
+    model: Model = None,
     word: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     position: int | None = None,
     k: Annotated[int, AtLeastOne, Parameter(name=["-k", "--count"])] = 10,
@@ -268,10 +261,10 @@ def substitutes(  # noqa: D417 - options that verbs share bring their own help
 
 
 def generate(  # noqa: D417 - options that verbs share bring their own help
-    model: PredictingModel,
     prompt: str = "",
     /,
     *,
+    model: Model = None,
     tokens: Annotated[int, AtLeastOne] = 20,
     temperature: Annotated[float, Parameter(validator=validators.Number(gte=0))] = 1.0,
     top_k: Annotated[int | None, AtLeastOne] = None,

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 Flag = Parameter(show_default=False)
 _one_of_two = Group(validator=validators.mutually_exclusive)
 
-Model = Annotated[
-    str | None,
-    Parameter(
-        help="Folder, weights file, archive, checkpoint prefix, embedded name or hf:OWNER/NAME. "
-        "The embedded model when left out."
-    ),
-]
+MODEL_NAMES = ["--model", "-m"]
+"""The model's option, in every verb that has other arguments than a model."""
+MODEL_HELP = (
+    "Folder, weights file, archive, checkpoint prefix, embedded name or hf:OWNER/NAME. "
+    "The embedded model when left out."
+)
+Model = Annotated[str | None, Parameter(name=MODEL_NAMES, help=MODEL_HELP)]
+SeveralModels = Parameter(name=MODEL_NAMES, consume_multiple=False)
 Tokens = Annotated[
     bool,
     Flag,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Field, Flag, Json, RayAddress, UsageError
+from elmokit.cli.options import AtLeastOne, Field, Flag, Json, Model, RayAddress, UsageError
 
 if TYPE_CHECKING:
     from elmokit.corpus.prepare import CorpusConfig
@@ -23,8 +23,8 @@ EXAMPLES = {
         "elmokit pretrain corpus -o my-model --preset original --ray-workers 8",
     ),
     "adapt": (
-        "elmokit adapt weights.hdf5 tweets.txt -o my-model --max-steps 2000",
-        "elmokit adapt my-model law.txt -o my-law-model --set optimizer.lr=1e-4",
+        "elmokit adapt tweets.txt -o my-model --max-steps 2000 --model weights.hdf5",
+        "elmokit adapt law.txt -o my-law-model --set optimizer.lr=1e-4 --model my-model",
     ),
 }
 
@@ -169,11 +169,11 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
 
 
 def adapt(  # noqa: D417 - options that verbs share bring their own help
-    model: Annotated[str, Parameter(name="MODEL")],
     texts: Texts,
     /,
     *,
     output: Output,
+    model: Model = None,
     softmax_steps: Annotated[int, AtLeastOne] = 500,
     changes: Set = (),
     max_steps: Annotated[int | None, AtLeastOne] = None,
@@ -185,7 +185,6 @@ def adapt(  # noqa: D417 - options that verbs share bring their own help
     A model without a softmax gets a new one for the text's words, which is trained alone first.
 
     Args:
-        model: Any model that elmokit reads: folder, weights file, archive, name.
         softmax_steps: Steps in which a new softmax is trained alone.
         max_steps: How many steps after that; 1000 when left out.
     """

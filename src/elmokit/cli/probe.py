@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from cyclopts import App, Parameter
 
 from elmokit.cli.options import (
+    MODEL_NAMES,
     AtLeastOne,
     Device,
     Field,
@@ -98,9 +99,10 @@ class Probing(Outputs):
     model: Annotated[
         list[str] | None,
         Parameter(
+            name=MODEL_NAMES,
             help="Folder, weights file, archive, checkpoint prefix, embedded name or "
             "hf:OWNER/NAME; also word vectors, or the folder of a Hugging Face encoder. Given "
-            "again, the vectors of all are concatenated. The embedded model when left out."
+            "again, the vectors of all are concatenated. The embedded model when left out.",
         ),
     ] = None
     device: Device = "cpu"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter, validators
 
 from elmokit.cli.lm import AS_IT_IS, Loading, load_predicting
-from elmokit.cli.options import AtLeastOne, Flag, RayAddress, UsageError
+from elmokit.cli.options import AtLeastOne, Flag, RayAddress, SeveralModels, UsageError
 from elmokit.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ FILES = ("softmax_file", "vocabulary_file", "options_file")
 
 def serve(  # noqa: D417 - options that verbs share bring their own help
     *,
-    model: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    model: Annotated[tuple[str, ...], SeveralModels] = (),
     predictor: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     host: str = "127.0.0.1",
     port: Annotated[int, Parameter(validator=validators.Number(gte=0, lte=65535))] = 8000,

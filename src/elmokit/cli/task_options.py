@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import UsageError
+from elmokit.cli.options import MODEL_NAMES, UsageError
 
 PredictorFolder = Annotated[
     Path, Parameter(name="PREDICTOR", help="Folder that elmokit train has made.")
@@ -19,7 +19,7 @@ StaticFile = Annotated[
 MovedElmo = Annotated[
     tuple[str, ...],
     Parameter(
-        name="--elmo",
+        name=MODEL_NAMES,
         consume_multiple=False,
         help="Where the predictor's model is, if it was moved; all of them, in their order, for a "
         "predictor that reads several.",

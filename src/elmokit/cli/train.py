@@ -7,16 +7,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import AtLeastOne, Flag, Json, UsageError
+from elmokit.cli.options import AtLeastOne, Flag, Json, SeveralModels, UsageError
 from elmokit.cli.pretrain import Resume, Set, TrainingDevice
 from elmokit.cli.task_options import FieldNames, FileFormat, StaticFile, field_names
 from elmokit.tasks import describe_tasks
 
 EXAMPLES = (
     "elmokit train classify --train train.tsv --dev dev.tsv -o my-classifier",
-    "elmokit train tag --train train.conll --dev dev.conll -o my-tagger --elmo elmo_weights.hdf5",
-    "elmokit train tag --train train.conll --dev dev.conll -o plain --elmo none --epochs 5",
-    "elmokit train tag --train train.conll --dev dev.conll -o both --elmo model-a --elmo model-b",
+    "elmokit train tag --train train.conll --dev dev.conll -o my-tagger --model elmo_weights.hdf5",
+    "elmokit train tag --train train.conll --dev dev.conll -o plain --model none --epochs 5",
+    "elmokit train tag --train train.conll --dev dev.conll -o both --model model-a --model model-b",
     "elmokit train classify --train train.tsv --dev dev.tsv -o gains --compare --static glove.txt",
 )
 
@@ -29,7 +29,7 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     dev: Path,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     test: Path | None = None,
-    elmo: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    elmo: Annotated[tuple[str, ...], SeveralModels] = (),
     static: StaticFile = None,
     config: Path | None = None,
     changes: Set = (),
@@ -86,12 +86,12 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     given = [f"{name}={value}" for name, value in short.items() if value is not None]
     settings = task_settings(task, config, [*changes, *given])
     if "none" in elmo and len(elmo) > 1:
-        raise UsageError("--elmo none trains without ELMo: leave the other models out.")
+        raise UsageError("--model none trains without ELMo: leave the other models out.")
     source = None if "none" in elmo else elmo or DEFAULT_MODEL
     names = field_names(fields)
     if compare:
         if source is None:
-            raise UsageError("--compare trains with and without ELMo: leave --elmo none out.")
+            raise UsageError("--compare trains with and without ELMo: leave --model none out.")
         if bundle:
             raise UsageError("--bundle goes with one predictor, not with --compare.")
         result = compare_inputs(

@@ -23,7 +23,7 @@ itself."""
 class InputsConfig:
     """What a token is to the task's model: the parts are concatenated.
 
-    ELMo and static vectors take part when they are given to `fit` (``--elmo``, ``--static``).
+    ELMo and static vectors take part when they are given to `fit` (``--model``, ``--static``).
     """
 
     tokenizer: str = ""

@@ -149,7 +149,7 @@ def open_layers(
     except CheckpointError as error:
         raise CheckpointError(
             f"{folder}: the predictor's ELMo model {reference['name']!r} cannot be loaded "
-            f"({error}). Say where it is now: elmo=..., --elmo"
+            f"({error}). Say where it is now: elmo=..., --model"
         ) from None
     _check_same("ELMo model", reference, source, folder)
     return source
