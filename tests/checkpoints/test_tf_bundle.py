@@ -6,20 +6,20 @@ module has a writer of its own, which shares no code with the reader.
 
 import os
 import struct
+import sys
 import time
 import tracemalloc
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.checkpoints.tf_checkpoint import TensorBundle, latest_prefix
-from elmokit.checkpoints.tf_table import MAX_TABLE_BYTES, Message, read_varint
+from elmokit.checkpoints.tf_table import MAX_TABLE_BYTES, Message, crc32c, masked, read_varint
 from elmokit.errors import CheckpointError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -58,8 +58,20 @@ def nested(tag: int, value: bytes) -> bytes:
     return varint(tag << 3 | 2) + varint(len(value)) + value
 
 
+def step(crc: int) -> int:
+    for _ in range(8):
+        crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
+
+
+STEPS = [step(byte) for byte in range(256)]
+
+
 def mask(data: bytes) -> int:
-    crc = google_crc32c.value(data)
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ STEPS[(crc ^ byte) & 255]
+    crc ^= 0xFFFFFFFF
     return (((crc >> 15) | (crc << 17) & 0xFFFFFFFF) + 0xA282EAD8) % (1 << 32)
 
 
@@ -190,6 +202,55 @@ def float_record(shape: tuple[int, ...], data: bytes, /, **changes) -> Record:
 
 def same(left: np.ndarray, right: np.ndarray) -> bool:
     return (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
+
+
+# Checksums.
+
+READ_COMMAND = bytes.fromhex(
+    "01c00000000000000000000000000000140000000000040000000014000000182800000000000000"
+    "0200000000000000"
+)
+PUBLISHED = {  # RFC 3720, section B.4, and the usual check value
+    bytes(32): 0x8A9136AA,
+    b"\xff" * 32: 0x62A8AB43,
+    bytes(range(32)): 0x46DD794E,
+    bytes(range(31, -1, -1)): 0x113FDB5C,
+    READ_COMMAND: 0xD9963A56,
+    b"123456789": 0xE3069283,
+    b"": 0,
+}
+
+
+@pytest.fixture(params=[True, False], ids=["extra tf", "numpy"])
+def checksums(request, monkeypatch):
+    """The package of the extra `tf` if it is installed, and NumPy alone."""
+    if request.param:
+        pytest.importorskip("google_crc32c")
+    else:
+        monkeypatch.setitem(sys.modules, "google_crc32c", None)
+
+
+@pytest.mark.parametrize("data", PUBLISHED, ids=lambda data: data.hex()[:8] or "empty")
+def test_crc32c_gives_the_published_values_in_one_piece_and_in_two(checksums, data):
+    assert crc32c(data) == PUBLISHED[data]
+    for cut in range(len(data)):
+        assert crc32c(data[cut:], crc32c(data[:cut])) == PUBLISHED[data]
+
+
+@pytest.mark.parametrize("size", [255, 256, 257, 513, 20_001])
+def test_crc32c_of_many_rows_is_that_of_single_bytes(checksums, size):
+    data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8).tobytes()
+    assert masked(crc32c(data)) == mask(data)
+
+
+def test_tf_bundle_is_verified_with_and_without_the_extra(checksums, tmp_path):
+    records, data = records_of(TENSORS)
+    prefix = write(tmp_path, records, data)
+    assert same(TensorBundle(prefix).read("b/int32"), TENSORS["b/int32"])
+    shard = tmp_path / "model.ckpt-3.data-00000-of-00001"
+    shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(CheckpointError, match="wrong checksum"):
+        TensorBundle(prefix).read("b/uint8")
 
 
 # TensorFlow's own files.

@@ -34,7 +34,7 @@ from torch import Tensor
 from elmokit.checkpoints.bilm_hdf5 import find_vocabulary
 from elmokit.checkpoints.bilm_names import BilmTensors, from_bilm
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.checkpoints.tf_table import MAX_TABLE_BYTES, Message, masked, table_records
+from elmokit.checkpoints.tf_table import MAX_TABLE_BYTES, Message, crc32c, masked, table_records
 from elmokit.config import MixConfig
 from elmokit.errors import CheckpointError
 from elmokit.files import read_json
@@ -275,8 +275,6 @@ class TensorBundle:
         return _beside(self.prefix, f".data-{shard:05d}-of-{self._shards:05d}")
 
     def _load(self, entry: TensorEntry) -> NDArray[Any]:
-        import google_crc32c  # its package is for these files alone
-
         path = self._shard_path(entry.shard)
         where = f"{path}: tensor {entry.name!r}"
         with _open(path) as file:
@@ -292,7 +290,7 @@ class TensorBundle:
                 for start in range(0, entry.size, _CHUNK):
                     chunk = file.read(min(_CHUNK, entry.size - start))
                     raw[start : start + len(chunk)] = np.frombuffer(chunk, np.uint8)
-                    crc = google_crc32c.extend(crc, chunk)
+                    crc = crc32c(chunk, crc)
             except OSError as error:
                 raise CheckpointError(f"{where}: cannot be read ({error})") from error
         if masked(crc) != entry.crc32c:

@@ -11,8 +11,12 @@ means.
 Every length is checked before it is used, and anything malformed is a `CheckpointError`.
 """
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from elmokit.errors import CheckpointError
 
@@ -22,6 +26,8 @@ _WIRE_NAMES = {_VARINT: "varint", _FIXED64: "fixed64", _BYTES: "bytes", _FIXED32
 _FOOTER_SIZE = 48
 _TRAILER_SIZE = 5  # compression type, masked crc32c
 _MAGIC = 0xDB4775248B80FB57
+_CASTAGNOLI = np.uint32(0x82F63B78)  # the polynomial of CRC-32C, its bits reversed
+_CRC_WORDS = 64  # words of four bytes in a row of `_numpy_crc32c`
 # Real indices take some kilobytes. The limit holds for the file and for its keys after their
 # shared prefixes are written out, which could otherwise grow with the square of the file.
 MAX_TABLE_BYTES = 1 << 25
@@ -119,6 +125,64 @@ class Message:
         return [Message(data, self.where) for data in self.raw(number)]
 
 
+def crc32c(data: bytes, crc: int = 0) -> int:
+    """CRC-32C of the data, or of what `crc` is the checksum of and the data after it."""
+    try:
+        import google_crc32c  # the extra tf: it uses the CPU's instruction
+    except ImportError:
+        return _numpy_crc32c(data, crc)
+    if google_crc32c.implementation == "python":  # its slow fallback
+        return _numpy_crc32c(data, crc)
+    return int(google_crc32c.extend(crc, data))
+
+
+def _numpy_crc32c(data: bytes, crc: int) -> int:
+    # The state after some bytes is linear in them and in the state before (all over GF(2)). So rows
+    # are read in parallel, each from a zero state, and joined in pairs: the left state is advanced
+    # by as many zero bytes as the right row has. Zero bytes in front change nothing, and a first
+    # state is the same as its xor with the first four bytes.
+    if len(data) < 4:
+        crc ^= 0xFFFFFFFF
+        for byte in data:
+            crc = int(_zero_bytes(0)[0, (crc ^ byte) & 0xFF]) ^ crc >> 8
+        return crc ^ 0xFFFFFFFF
+    rows = -(-len(data) // (4 * _CRC_WORDS))
+    padded = np.zeros(rows * 4 * _CRC_WORDS, np.uint8)
+    start = len(padded) - len(data)
+    padded[start:] = np.frombuffer(data, np.uint8)
+    padded[start : start + 4] ^= np.frombuffer((~crc & 0xFFFFFFFF).to_bytes(4, "little"), np.uint8)
+    state = np.zeros(1 << (rows - 1).bit_length(), "<u4")
+    own = state[len(state) - rows :]
+    for word in np.ascontiguousarray(padded.view("<u4").reshape(rows, _CRC_WORDS).T):
+        own[:] = _advance(own ^ word, _zero_bytes(2))
+    power = 2 + (_CRC_WORDS - 1).bit_length()
+    while len(state) > 1:
+        state = _advance(state[0::2].copy(), _zero_bytes(power)) ^ state[1::2]
+        power += 1
+    return int(state[0]) ^ 0xFFFFFFFF
+
+
+def _advance(state: NDArray[np.uint32], table: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """CRC states after the zero bytes that a table of `_zero_bytes` stands for."""
+    part = state.view(np.uint8).reshape(*state.shape, 4)
+    advanced: NDArray[np.uint32] = table[0].take(part[..., 0]) ^ table[1].take(part[..., 1])
+    advanced ^= table[2].take(part[..., 2])
+    advanced ^= table[3].take(part[..., 3])
+    return advanced
+
+
+@functools.cache
+def _zero_bytes(power: int) -> NDArray[np.uint32]:
+    """The effect of 2**`power` zero bytes on each byte of a CRC state, the lowest first."""
+    if power:
+        return _advance(_zero_bytes(power - 1), _zero_bytes(power - 1))
+    low = np.arange(256, dtype="<u4")
+    for _ in range(8):
+        low = low >> np.uint32(1) ^ np.where(low & np.uint32(1), _CASTAGNOLI, np.uint32(0))
+    others = np.arange(256, dtype="<u4") << np.array([[0], [8], [16]], "<u4")  # moved down a byte
+    return np.concatenate([low[None], others]).astype("<u4")  # (4, 256)
+
+
 def masked(crc: int) -> int:
     """LevelDB's mask for a checksum that is stored with the data it is of."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -163,9 +227,7 @@ def _block(data: bytes, offset: int, size: int, path: Path) -> bytes:
     if end + _TRAILER_SIZE > len(data) - _FOOTER_SIZE:
         raise CheckpointError(f"{where}: ends outside the file; it is truncated or damaged")
     stored = int.from_bytes(data[end + 1 : end + _TRAILER_SIZE], "little")
-    import google_crc32c  # its package is for these files alone
-
-    if masked(google_crc32c.value(data[offset : end + 1])) != stored:
+    if masked(crc32c(data[offset : end + 1])) != stored:
         raise CheckpointError(f"{where}: wrong checksum; the file is damaged, fetch it again")
     if data[end] != 0:
         kind = "snappy" if data[end] == 1 else f"type {data[end]}"

@@ -94,7 +94,8 @@ class ByteAlphabet(Alphabet):
         for i in marked:
             rows[i] = b"?"  # its id is no byte's, and follows
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        ids = np.frombuffer(b"".join(rows), dtype=np.uint8) + np.int64(BYTE_SHIFT)
+        # Cast first: with NumPy 1 bytes plus a scalar stay bytes, too narrow for the markers.
+        ids = np.frombuffer(b"".join(rows), dtype=np.uint8).astype(np.int64) + BYTE_SHIFT
         if marked:
             first = np.cumsum(lengths) - lengths
             ids[first[marked]] = [markers[words[i]] for i in marked]
