@@ -1,8 +1,13 @@
 """Tokenisers: what a user types in, what comes out."""
 
 import builtins
+import marshal
+import os
+import subprocess
+import sys
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -254,6 +259,21 @@ def test_get_tokenizer_names_the_missing_extra(
     monkeypatch.setattr(builtins, "__import__", no_extras)
     with pytest.raises(MissingExtraError, match=rf"elmokit\[{extra}\]"):
         get_tokenizer(name)
+
+
+@needs_jieba
+def test_jieba_reads_no_cache_of_the_shared_temporary_folder(tmp_path: Path) -> None:
+    # A cache that another user left: it knows two words that the dictionary does not have.
+    words = {"我来到北": 10**9, "京清华大学": 10**9}
+    prefixes = {word[:end]: 0 for word in words for end in range(1, len(word))}
+    (tmp_path / "jieba.cache").write_bytes(marshal.dumps((prefixes | words, 2 * 10**9)))
+    code = "from elmokit.text import get_tokenizer\n"
+    code += "print(*get_tokenizer('jieba').tokenize('我来到北京清华大学'))"
+    command = [sys.executable, "-X", "utf8", "-c", code]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout == "我 来到 北京 清华大学\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["jieba.cache"]
 
 
 @needs_jieba

@@ -17,6 +17,19 @@ from elmokit.training.settings import SEEDS, OptimizerConfig
 POSITIONS = ("input", "output", "target")
 """Where ELMo may enter: before the task's encoder, after it, and where a task reads what it writes
 itself."""
+_WIDEST, _DEEPEST = 1 << 16, 64
+"""Bounds on widths and numbers of layers: settings may come in a predictor of others."""
+
+
+def check_widths(owner: object, *names: str) -> None:
+    """Raise a `ConfigError` if one of these widths is absurd."""
+    for name in names:
+        check(getattr(owner, name) <= _WIDEST, owner, name, f"give at most {_WIDEST}")
+
+
+def check_depth(owner: object, name: str) -> None:
+    """Raise a `ConfigError` if this number of layers is absurd."""
+    check(getattr(owner, name) <= _DEEPEST, owner, name, f"give at most {_DEEPEST}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +65,7 @@ class InputsConfig:
 
     def __post_init__(self) -> None:
         check_not_negative(self, "words", "characters", "mix_penalty", "store_gb")
+        check_widths(self, "words", "characters")
         check_not_negative(self, "dropout", "word_dropout")
         check(math.isfinite(self.store_gb), self, "store_gb", "give a number of gigabytes")
         check_positive(self, "min_count")
@@ -78,6 +92,8 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         check_not_negative(self, "layers", "dropout")
         check_positive(self, "cells")
+        check_widths(self, "cells")
+        check_depth(self, "layers")
         check(self.dropout < 1, self, "dropout", "give a share below one")
 
 
@@ -152,6 +168,7 @@ class ClassHeadConfig:
 
     def __post_init__(self) -> None:
         check_not_negative(self, "hidden", "dropout")
+        check_widths(self, "hidden")
         check(self.dropout < 1, self, "dropout", "give a share below one")
 
 

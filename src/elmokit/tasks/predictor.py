@@ -15,19 +15,31 @@ What the folder does not hold it refers to by name and hash.
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import (
+    Any,
+    Literal,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.overrides import TorchFunctionMode
 
 from elmokit import __version__
 from elmokit.config import from_dict, to_dict
-from elmokit.engines import check_device
+from elmokit.engines import Precision, check_device
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import atomic_file, read_json, read_tensors, write_tensors
 from elmokit.tasks import get_task
@@ -276,8 +288,9 @@ class Predictor:
             "fields": dict(self.facts.fields),
             "elmo": elmo or None,
             "static": static or None,
+            "checksums": True,
         }
-        write_tensors(folder / WEIGHTS_FILE, self.weights(), checksums=False)
+        write_tensors(folder / WEIGHTS_FILE, self.weights())
         with atomic_file(folder / FACTS_FILE) as temporary:
             text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
             temporary.write_text(text, encoding="utf-8")
@@ -315,28 +328,22 @@ class Predictor:
         """
         folder = Path(folder)
         path = folder / FACTS_FILE
-        data = _read_facts(path)
+        data = _checked_facts(_read_facts(path), path)
         try:
             config = from_dict(get_task(data["task"]).config_type, data["config"], "config")
-            # What was fine-tuned is frozen from now on.
-            config = replace(config, fine_tune=replace(config.fine_tune, on=False))
-            facts = Facts(data["task"], config, data["learned"], data["words"], data["fields"])
-            layers = open_layers(data["elmo"], elmo, folder)
-            vectors = open_static(data["static"], static, folder)
-        except KeyError as error:
-            raise CheckpointError(f"{path}: {error} is missing") from None
         except ConfigError as error:
             raise CheckpointError(f"{path}: {error}") from None
+        # What was fine-tuned is frozen from now on.
+        config = replace(config, fine_tune=replace(config.fine_tune, on=False))
+        facts = Facts(data["task"], config, data["learned"], data["words"], data["fields"])
+        weights = _read_weights(folder / WEIGHTS_FILE, checksums=data.get("checksums", False))
+        layers = open_layers(data["elmo"], elmo, folder)
+        vectors = open_static(data["static"], static, folder)
+        _check_shapes(facts, layers, vectors, weights, folder)
         predictor = cls(facts, layers, vectors, device)
         predictor._owns_elmo = layers is not None and data["elmo"]["bundled"]
         predictor._owns_static = vectors is not None and data["static"]["bundled"]
-        path = folder / WEIGHTS_FILE
-        weights = read_tensors(path, checksums=False, copy=False).tensors
-        try:
-            predictor.model.load_state_dict(weights)
-        except RuntimeError as error:
-            problem = str(error).splitlines()[-1].strip()
-            raise CheckpointError(f"{path}: not the weights of {FACTS_FILE} ({problem})") from None
+        predictor.model.load_state_dict(weights)
         return predictor
 
 
@@ -355,3 +362,137 @@ def _read_facts(path: Path) -> dict[str, Any]:
             f"{advice}, or use elmokit {data.get('elmokit_version')}, which wrote it"
         )
     return dict(data)
+
+
+# A predictor may come from anyone: what its files say is checked before it is used.
+
+
+class _Model(TypedDict):
+    """A reference to one model; see `reference_to`."""
+
+    kind: str
+    name: str
+    fingerprint: str
+    bundled: bool
+    precision: Precision | None
+
+
+class _Reference(_Model):
+    """A reference to a model, or to several."""
+
+    parts: list[_Model] | None
+
+
+class _Stored(TypedDict):
+    """What ``predictor.json`` holds."""
+
+    task: str
+    config: dict[str, Any]
+    learned: dict[str, Any]
+    words: list[str]
+    fields: dict[str, str]
+    elmo: _Reference | None
+    static: _Reference | None
+    checksums: bool | None
+
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_MOST_COUNTED = 1 << 53
+_KINDS = {str: "a string", bool: "true or false", int: "a whole number", list: "a list"}
+
+
+def _checked_facts(data: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The same, with every value of the type that it must have."""
+    check_type(data, _Stored, str(path))
+    try:
+        learned = get_task(data["task"]).learned_type
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: task: {error}") from None
+    check_type(data["learned"], learned, f"{path}: learned")
+    for name, own in (("elmo", ELMO_FOLDER), ("static", STATIC_FILE)):
+        reference = data[name]
+        if reference is not None and reference["bundled"] and reference["name"] != own:
+            raise CheckpointError(
+                f"{path}: {name}.name is {reference['name']!r}; what a folder holds is {own!r}"
+            )
+    return data
+
+
+def check_type(value: Any, hint: Any, where: str) -> None:
+    """Raise a `CheckpointError` unless a JSON value has this type; a missing key is None."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any or (value is None and type(None) in inner):
+        return
+    if origin in (Union, UnionType):
+        check_type(value, inner[0], where)
+        return
+    inside: list[tuple[Any, Any, str]] = []
+    if is_typeddict(hint):
+        good = isinstance(value, dict)
+        dot = "." if ": " in where else ": "
+        kinds = get_type_hints(hint).items() if good else ()
+        inside = [(value.get(name), kind, f"{where}{dot}{name}") for name, kind in kinds]
+    elif origin is dict:  # counts are never empty
+        good = isinstance(value, dict) and (bool(value) or inner[1] is not int)
+        inside = [(one, inner[1], f"{where}.{name}") for name, one in value.items()] if good else []
+    elif origin is list:
+        good = isinstance(value, list)
+        numbered = enumerate(value, 1) if good else ()
+        inside = [(one, inner[0], f"{where}, item {number}") for number, one in numbered]
+    elif origin is Literal:
+        good = isinstance(value, str) and value in inner
+    else:
+        good = type(value) is hint and (hint is not int or 0 <= value < _MOST_COUNTED)
+    if not good and value is None:
+        raise CheckpointError(f"{where} is missing")
+    if not good:
+        needed = _KINDS.get(origin or hint, "an object that is not empty")
+        needed = f"one of {', '.join(inner)}" if origin is Literal else needed
+        raise CheckpointError(f"{where} is {reprlib.repr(value)}; {needed} is needed")
+    for one in inside:
+        check_type(*one)
+
+
+def _read_weights(path: Path, *, checksums: bool) -> dict[str, torch.Tensor]:
+    """The weights: floating, finite and, unless an older version wrote them, with checksums."""
+    weights = read_tensors(path, dtypes=_FLOATS, checksums=checksums, copy=False).tensors
+    for name, tensor in weights.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(f"{path}: the tensor {name} holds NaN or infinite values")
+    return weights
+
+
+class _WithoutValues(TorchFunctionMode):
+    """Leaves random weights out, for models that are shapes alone."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        # On the meta device these would import a system of symbolic algebra, for seconds.
+        if func in (torch.Tensor.normal_, torch.nn.init.normal_):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
+def _check_shapes(
+    facts: Facts,
+    elmo: LayerSource | None,
+    static: StaticVectors | None,
+    weights: Mapping[str, torch.Tensor],
+    folder: Path,
+) -> None:
+    """Refuse weights that do not fit the settings, before memory is taken for these."""
+    try:
+        with torch.device("meta"), _WithoutValues():
+            table = static.table if static is not None else None
+            embedder = Embedder(facts.config, facts.words, elmo, table)
+            model = TaskModel(get_task(facts.task), facts.config, facts.learned, embedder)
+    except ConfigError as error:
+        raise CheckpointError(f"{folder / FACTS_FILE}: {error}") from None
+    needed = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    for name in sorted(needed.keys() | found.keys()):
+        if needed.get(name) != found.get(name):
+            raise CheckpointError(
+                f"{folder / WEIGHTS_FILE}: not the weights of {FACTS_FILE} ({name} is "
+                f"{found.get(name, 'missing')}, not {needed.get(name, 'there')})"
+            )

@@ -38,6 +38,7 @@ from typing import (
     Protocol,
     SupportsIndex,
     TypeAlias,
+    TypedDict,
     TypeVar,
 )
 
@@ -121,6 +122,8 @@ class Task(ABC, Generic[E]):
     """What people fill in for an item."""
     text_fields: tuple[str, ...] = ("tokens",)
     """The example's attributes with the tokens that the model reads."""
+    learned_type: ClassVar[Any] = dict[str, Any]
+    """What `learn` gives, as a `TypedDict`: predictors of others are checked by it."""
     writes = False
     """Whether it writes text, word by word."""
 
@@ -240,8 +243,16 @@ C = TypeVar("C", bound=Labelled)
 L = TypeVar("L", bound=LocatedExample)
 
 
+class LearnedClasses(TypedDict):
+    """What a `ClassTask` learns from its data."""
+
+    labels: dict[str, int]
+
+
 class ClassTask(Task[L]):
     """A task whose classes are those of the training data."""
+
+    learned_type = LearnedClasses
 
     def learn(self, examples: Sequence[L], config: TaskConfig) -> dict[str, Any]:
         """The classes and how often each occurs."""

@@ -155,10 +155,24 @@ class _JiebaTokenizer(Tokenizer):
             except ImportError as error:
                 raise MissingExtraError("jieba", "zh", "the tokeniser 'jieba'") from error
             jieba.setLogLevel(logging.WARNING)
-            jieba.initialize()
-        self._jieba: Any = jieba
+            self._jieba: Any = jieba.dt
+            self._read_dictionary()
+
+    def _read_dictionary(self) -> None:
+        """Read the dictionary itself.
+
+        Left to itself, jieba reads ``jieba.cache`` from the temporary folder, which other users can
+        write to.
+        """
+        jieba = self._jieba
+        with jieba.lock:
+            if not jieba.initialized:
+                jieba.FREQ, jieba.total = jieba.gen_pfdict(jieba.get_dict_file())
+                jieba.initialized = True
 
     def spans(self, text: str) -> list[tuple[int, int]]:
+        if not self._jieba.initialized:  # it was given another dictionary since
+            self._read_dictionary()
         pieces = self._jieba.tokenize(text)
         return [(start, end) for piece, start, end in pieces if not piece.isspace()]
 

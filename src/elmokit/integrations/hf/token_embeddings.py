@@ -113,8 +113,9 @@ class ElmoTokenEmbeddings(InputModule):  # type: ignore[misc]
         location = {name: options[name] for name in names if name in options}
         settings = cls.load_config(model_name_or_path, subfolder, **location)
         folder = cls.load_dir_path(model_name_or_path, subfolder, **location)
-        model = ElmoModel.from_pretrained(folder)
-        return cls(model, ElmoTokenizer.from_pretrained(folder), **settings)
+        model = ElmoModel.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = ElmoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return cls(model, tokenizer, **settings)
 
 
 # sentence-transformers stores this name in modules.json: the public one, which stays.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from elmokit.config import check, check_not_negative, check_positive
 from elmokit.engines import to_device
 from elmokit.errors import DataError
-from elmokit.tasks.config import ClassLossConfig, TaskConfig
+from elmokit.tasks.config import ClassLossConfig, TaskConfig, check_widths
 from elmokit.tasks.coref.files import FORMATS, RECORDS, CorefExample, Gender, Mention
 from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.model import ClassHead, TextEncoder, dense_layers, mean_pooling, span_mask
@@ -51,6 +51,7 @@ class CorefHeadConfig:
 
     def __post_init__(self) -> None:
         check_positive(self, "mark", "hidden")
+        check_widths(self, "mark", "hidden")
         check_not_negative(self, "dropout")
         check(self.dropout < 1, self, "dropout", "give a share below one")
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -246,10 +246,19 @@ def score_frames(
     return FrameScore(share(whole, len(gold_intents)), intent_score, slot_score)
 
 
+class LearnedFrames(TypedDict):
+    """What `dialogue` learns from its data."""
+
+    intents: dict[str, int]
+    tags: dict[str, int]
+    scheme: Scheme
+
+
 class DialogueTask(Task[FrameExample]):
     """One intent per request, one tag per token."""
 
     name = "dialogue"
+    learned_type = LearnedFrames
     config_type = DialogueConfig
     head_type = DialogueHead
     records = RECORDS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -27,6 +28,7 @@ BATCH_PIECES = 4096
 """The most sub-words that run together."""
 _PASSING_SETTINGS = {"_name_or_path", "transformers_version", "architectures", "dtype"}
 """Settings that say nothing about the vectors."""
+_HUB_KERNEL = re.compile(r'"_?(attn|experts)_implementation\w*"\s*:\s*"[^"]*/')
 
 
 class Piece(NamedTuple):
@@ -53,15 +55,17 @@ class EncoderLayers(LayerModel):
         except ImportError as error:
             raise MissingExtraError("transformers", "hf", f"the encoder {source}") from error
         self.name = str(Path(source).resolve())
+        _refuse_hub_kernels(Path(source) / "config.json")
+        # Left open, transformers asks on standard input whether to run code of the folder.
+        closed = {"local_files_only": True, "trust_remote_code": False}
         try:
-            self._words = AutoTokenizer.from_pretrained(
-                self.name, local_files_only=True, add_prefix_space=True
-            )
-            model = AutoModel.from_pretrained(self.name, local_files_only=True)
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0]
+            self._words = AutoTokenizer.from_pretrained(self.name, add_prefix_space=True, **closed)
+            model = AutoModel.from_pretrained(self.name, **closed)
+        except Exception as error:  # whatever its many loaders raise at a folder of others
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise CheckpointError(
-                f"{source}: transformers cannot load this encoder ({reason})"
+                f"{source}: transformers cannot load this encoder ({reason}). Code in the folder "
+                "is never run"
             ) from None
         if model.config.is_encoder_decoder:
             model = model.get_encoder()
@@ -222,6 +226,15 @@ class EncoderLayers(LayerModel):
                 output_hidden_states=True,
             )
             return [states[inner.to(self._device)] for states in output.hidden_states]
+
+
+def _refuse_hub_kernels(config: Path) -> None:
+    """Refuse settings that let transformers download code for the attention and run it."""
+    if _HUB_KERNEL.search(config.read_text("utf-8", "replace")):
+        raise CheckpointError(
+            f"{config}: it names code on the hub (attn_implementation with '/'), which is never "
+            "run. Remove the setting"
+        )
 
 
 class _Trained(nn.Module):

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from elmokit.checkpoints import native, transformers_folder
+from elmokit.checkpoints.sources import embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Precision
 from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
@@ -22,6 +23,7 @@ from elmokit.tasks.inputs.source import (
     SeveralLayers,
     StaticVectors,
     folder_of,
+    on_disk,
 )
 from elmokit.word_vectors.table import WordVectors
 
@@ -128,7 +130,7 @@ def bundle_layers(source: LayerSource, folder: Path, earlier: Mapping[str, Any] 
 def _layout(reference: Mapping[str, Any] | None) -> list[str]:
     """Which kinds of models are in a bundle, one after another."""
     reference = reference or {}
-    return [reference.get("kind", ""), *(part["kind"] for part in reference.get("parts", ()))]
+    return [reference.get("kind", ""), *(part["kind"] for part in reference.get("parts") or ())]
 
 
 def open_layers(
@@ -141,7 +143,7 @@ def open_layers(
     """
     if reference is None:
         return None
-    if given is None and "parts" in reference:
+    if given is None and reference.get("parts"):
         found = [open_layers(part, None, folder) for part in _parts(reference)]
         return SeveralLayers([model for part in found if part for model in part.models])
     try:
@@ -149,7 +151,7 @@ def open_layers(
     except CheckpointError as error:
         raise CheckpointError(
             f"{folder}: the predictor's ELMo model {reference['name']!r} cannot be loaded "
-            f"({error}). Say where it is now: elmo=..., --model"
+            f"({error}). Say where it is now: elmo=..., --model (hf:OWNER/NAME for the hub)"
         ) from None
     _check_same("ELMo model", reference, source, folder)
     return source
@@ -157,11 +159,11 @@ def open_layers(
 
 def _as_referred(source: Elmos, reference: Mapping[str, Any]) -> LayerSource:
     """Models in the precision that the predictor was trained with."""
-    parts = reference.get("parts", ())
+    parts = reference.get("parts") or ()
     if isinstance(source, Sequence) and not isinstance(source, str) and len(source) == len(parts):
         found = [_as_referred(one, part) for one, part in zip(source, parts, strict=True)]
         return as_layers(found)
-    return as_layers(source, precision=reference.get("precision", "float32"))
+    return as_layers(source, precision=reference.get("precision") or "float32")
 
 
 def open_static(
@@ -171,8 +173,12 @@ def open_static(
     if reference is None:
         return None
     try:
-        source = as_static(given if given is not None else _path(reference, folder))
-    except (DataError, OSError) as error:
+        if given is None:
+            given = _path(reference, folder)
+            if not os.path.isfile(given):  # a pipe would wait for ever
+                raise CheckpointError(f"{given}: not a regular file")
+        source = as_static(given)
+    except (CheckpointError, DataError, OSError) as error:
         raise CheckpointError(
             f"{folder}: the predictor's static vectors {reference['name']!r} cannot be read "
             f"({error}). Say where they are now: static=..., --static"
@@ -182,16 +188,24 @@ def open_static(
 
 
 def _path(reference: Mapping[str, Any], folder: Path) -> str | Path:
-    return folder / reference["name"] if reference["bundled"] else str(reference["name"])
+    """Where the model is that a reference names; on this machine, or it is refused."""
+    name: str = reference["name"]
+    if reference["bundled"]:
+        return folder / name
+    if name in embedded_models() or on_disk(name):
+        return name
+    raise CheckpointError(
+        f"{name}: no such file or folder here; what a predictor's files say never starts a download"
+    )
 
 
 def _parts(reference: Mapping[str, Any]) -> list[dict[str, Any]]:
     """References to each of several models; where they are bundled, in folders of that one."""
     if not reference["bundled"]:
-        return list(reference["parts"])
+        return [{**part, "parts": None} for part in reference["parts"]]
     inside = Path(reference["name"])
     return [
-        {**part, "name": str(folder_of(inside, number)), "bundled": True}
+        {**part, "name": str(folder_of(inside, number)), "bundled": True, "parts": None}
         for number, part in enumerate(reference["parts"])
     ]
 

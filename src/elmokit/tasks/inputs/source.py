@@ -197,7 +197,7 @@ class ElmoLayers(LayerModel):
             weights = {name: tensor.clone() for name, tensor in checkpoint.weights.items()}
             self.elmo = Elmo(replace(checkpoint, weights=weights).without_softmax())
         path = self.elmo.source
-        self.name = str(Path(path).resolve()) if _on_disk(path) else path
+        self.name = str(Path(path).resolve()) if on_disk(path) else path
         self.layers = self.elmo.layers
         self.dim = self.elmo.dim
         self.forward_dim = self.elmo.config.lstm.width
@@ -217,7 +217,7 @@ class ElmoLayers(LayerModel):
     def is_stored(self) -> bool:
         """Whether its name is an embedded model's, or the path that holds it as it is."""
         elsewhere = self.name in embedded_models() or self.name.startswith(HUB_PREFIX)
-        if self._trained or not (elsewhere or _on_disk(self.name)):
+        if self._trained or not (elsewhere or on_disk(self.name)):
             return False
         # Token vectors from a file are given again whenever the predictor is loaded.
         return not self._given or bool(self.elmo.token_vectors[0]) or self._is_as_stored
@@ -281,7 +281,7 @@ class ElmoLayers(LayerModel):
         return self.fingerprint
 
 
-def _on_disk(source: str) -> bool:
+def on_disk(source: str) -> bool:
     """Whether there is such a file or folder, or a TensorFlow checkpoint of that prefix."""
     return bool(source) and (Path(source).exists() or Path(f"{source}.index").is_file())
 

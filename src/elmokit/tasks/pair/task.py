@@ -10,7 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import check_positive
-from elmokit.tasks.config import ClassHeadConfig, EncoderConfig, TaskConfig, TaskRunConfig
+from elmokit.tasks.config import (
+    ClassHeadConfig,
+    EncoderConfig,
+    TaskConfig,
+    TaskRunConfig,
+    check_widths,
+)
 from elmokit.tasks.files import LabelField, Records, TextField
 from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.model import ClassHead, TextEncoder, dense_layers, max_pooling, mean_pooling
@@ -83,6 +89,7 @@ class PairHeadConfig(ClassHeadConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "compared")
+        check_widths(self, "compared")
 
 
 @dataclass(frozen=True, kw_only=True)

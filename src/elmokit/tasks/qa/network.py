@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from elmokit.config import check, check_positive
 from elmokit.engines import to_device
-from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.config import TaskConfig, check_depth
 from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.model import TextEncoder, max_pooling
 from elmokit.tasks.qa.files import QuestionExample
@@ -47,6 +47,7 @@ class QaHeadConfig:
 
     def __post_init__(self) -> None:
         check_positive(self, "layers", "longest", "window", "overlap")
+        check_depth(self, "layers")
         check(self.overlap >= self.longest, self, "overlap", "give at least head.longest")
         check(self.overlap < self.window, self, "overlap", "give less than head.window")
 

@@ -7,7 +7,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from elmokit.errors import DataError
 from elmokit.tasks.config import TaskConfig
@@ -33,10 +33,17 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
+class LearnedAnswers(TypedDict):
+    """What `qa` learns from its data."""
+
+    no_answer: bool
+
+
 class QaTask(Task[QuestionExample]):
     """A piece of a text, or none."""
 
     name = "qa"
+    learned_type = LearnedAnswers
     config_type = QaConfig
     head_type = QaHead
     records = RECORDS

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import check_positive
-from elmokit.tasks.config import ClassHeadConfig, TaskConfig
+from elmokit.tasks.config import ClassHeadConfig, TaskConfig, check_widths
 from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.model import (
     AttentionPooling,
@@ -58,6 +58,7 @@ class RelationHeadConfig(ClassHeadConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "mark")
+        check_widths(self, "mark")
 
 
 @dataclass(frozen=True, kw_only=True)

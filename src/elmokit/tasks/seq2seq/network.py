@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from elmokit.config import check, check_not_negative, check_positive
 from elmokit.engines import LstmState, to_device
 from elmokit.errors import ConfigError
-from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.config import TaskConfig, check_depth, check_widths
 from elmokit.tasks.inputs.mixed import WrittenText
 from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.model import TextEncoder, mean_pooling
@@ -36,6 +36,8 @@ _NOTHING = -1
 """Marks positions beyond the end of a text to write."""
 _BEGINNINGS = 512
 """The most beginnings of texts that are followed together: they bound the memory of a search."""
+_MOST_WRITTEN = 1 << 14
+"""Tokens of a text that is written, at the most; for the same reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,11 @@ class Seq2seqHeadConfig:
 
     def __post_init__(self) -> None:
         check_positive(self, "words", "cells", "layers", "min_count", "most_words", "beam")
+        check_widths(self, "words", "cells")
+        check_depth(self, "layers")
+        check(self.length_power <= 10, self, "length_power", "give at most 10")
+        check(self.beam <= _BEGINNINGS, self, "beam", f"give at most {_BEGINNINGS}")
+        check(self.longest <= _MOST_WRITTEN, self, "longest", f"give at most {_MOST_WRITTEN}")
         check_not_negative(self, "dropout", "length_power", "longest", "no_repeat")
         check(self.dropout < 1, self, "dropout", "give a share below one")
         check(0 <= self.label_smoothing < 1, self, "label_smoothing", "give a share below one")
@@ -355,7 +362,7 @@ class Seq2seqHead(Head[SequencePair]):
         self._head = config.head
         self._words = TargetWords(learned["words"])
         self._join = Joiner(learned["joins"])
-        self._longest: int = config.head.longest or learned["longest"]
+        self._longest = min(config.head.longest or learned["longest"], _MOST_WRITTEN)
         self.encoder = TextEncoder(config.encoder, widths)
         self._written = widths.target
         self.decoder = Decoder(config.head, len(self._words), self.encoder.width, widths.target)

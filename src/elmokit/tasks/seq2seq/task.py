@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
 from elmokit.errors import DataError, MissingExtraError
 from elmokit.tasks.config import TaskConfig
@@ -30,10 +30,26 @@ from elmokit.tasks.task import (
 ROUGE = ("rouge1", "rouge2", "rougeL")
 
 
+class LearnedJoins(TypedDict):
+    """What `learn_joins` gives."""
+
+    pairs: dict[str, bool]
+    clitics: list[str]
+
+
+class LearnedTargets(TypedDict):
+    """What `seq2seq` learns from its data."""
+
+    words: list[str]
+    joins: LearnedJoins
+    longest: int
+
+
 class Seq2seqTask(Task[SequencePair]):
     """A text for a text."""
 
     name = "seq2seq"
+    learned_type = LearnedTargets
     writes = True
     config_type = Seq2seqConfig
     head_type = Seq2seqHead

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import check
+from elmokit.config import check, check_positive
 from elmokit.engines import to_device
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.config import ClassLossConfig, TaskConfig
+from elmokit.tasks.config import ClassLossConfig, TaskConfig, check_widths
 from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.model import ClassLoss, Crf, TextEncoder
 from elmokit.tasks.records import Tokens, errors_at
@@ -45,7 +45,8 @@ class TagHeadConfig:
     def __post_init__(self) -> None:
         schemes = ("auto", "bio", "bioes", "none")
         check(self.scheme in schemes, self, "scheme", f"use {', '.join(schemes)}")
-        check(self.mark > 0, self, "mark", "give a positive number")
+        check_positive(self, "mark")
+        check_widths(self, "mark")
         if self.crf and self.loss != ClassLossConfig():
             raise ConfigError(
                 "TagHeadConfig.loss: class weights and label smoothing are for single tags; "
@@ -184,10 +185,20 @@ def _check_spans(examples: Iterable[TaggedExample]) -> None:
             )
 
 
+class LearnedTags(TypedDict):
+    """What `tag` learns from its data."""
+
+    labels: dict[str, int]
+    scheme: Scheme | None
+    data_scheme: Scheme | None
+    predicates: bool
+
+
 class TagTask(Task[TaggedExample]):
     """One tag per token."""
 
     name = "tag"
+    learned_type = LearnedTags
     config_type = TagConfig
     head_type = TagHead
     records = RECORDS
