@@ -6,7 +6,12 @@ BIN := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check slow bench docs serve page page-test clean
+.PHONY: help demo test check slow bench docs serve page page-test lock audit clean
+
+# What torch's CUDA build brings; a CPU build has none of it.
+NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc \
+	nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse \
+	nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
@@ -17,12 +22,12 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+# Locked versions with hashes; torch is there already, since its CPU and CUDA builds differ.
+$(VENV)/.dev: $(VENV)/.core requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements.lock
 	@touch $@
 
-$(VENV)/.docs: $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+$(VENV)/.docs: $(VENV)/.dev
 	@touch $@
 
 demo: START := $(shell date +%s)
@@ -65,10 +70,21 @@ page/node_modules/.package-lock.json: page/package-lock.json
 	@touch $@
 
 page-test: $(VENV)/.dev page/node_modules/.package-lock.json  ## use the page in Chromium (installs it)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
 	command -v chromium || { apt-get update --quiet && apt-get install --yes --no-install-recommends \
 		chromium fonts-dejavu-core fonts-wqy-microhei; }
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/server/test_page_files.py tests/server/test_page_browser.py
+
+lock: $(VENV)/.core  ## resolve all requirements again, and write their versions and hashes
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --group docs --group browser --universal --generate-hashes --upgrade \
+		--python-version 3.11 --constraint constraints.txt --no-annotate --no-header $(addprefix --no-emit-package ,$(NOT_LOCKED)) \
+		--output-file requirements.lock > /dev/null
+
+audit: $(VENV)/.dev page/node_modules/.package-lock.json  ## known vulnerabilities and licences of all dependencies
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip --requirement requirements.lock
+	npm --prefix page audit
+	$(BIN)/python tools/licences.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build site page/node_modules

@@ -1,4 +1,4 @@
-"""The wheel holds the models, and works in an environment of its own with no network.
+"""The wheel holds the models, is the same at every build, and works alone with no network.
 
 The environment is new and empty. The wheel is installed into it; the libraries that elmokit needs
 cannot be installed without a network, so it reads those of the environment that runs the tests,
@@ -8,16 +8,22 @@ after its own. Every way out to the network raises an error there.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tomllib
 import venv
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
 
+import elmokit
 from elmokit.checkpoints.sources import DEFAULT_MODEL, embedded_models
 
 ROOT = Path(__file__).parents[1]
@@ -75,13 +81,16 @@ def run(*command: object, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    for package in ("hatchling", "pip"):
+    return build("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+def build(target: str, folder: Path, *, source: Path = ROOT) -> Path:
+    for package in ("hatchling", "hatch_fancy_pypi_readme"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    folder = tmp_path_factory.mktemp("wheel")
-    options = ("--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--wheel-dir", folder)
-    run(sys.executable, "-m", "pip", "wheel", *options, ROOT, folder=folder)
-    (built,) = folder.glob("*.whl")
+    options = ("--target", target, "--directory", folder)
+    run(sys.executable, "-m", "hatchling", "build", *options, folder=source)
+    (built,) = (path for path in folder.iterdir() if path.suffix in (".whl", ".gz"))
     return built
 
 
@@ -115,6 +124,56 @@ def test_wheel_holds_every_model_whole(wheel):
     }
     assert not [name for name in held if name.startswith(("tests/", "benchmarks/", "configs/"))]
     assert wheel.stat().st_size < MOST_MEGABYTES * 1e6
+
+
+def test_wheel_is_the_same_at_every_build_and_from_the_sdist(wheel, tmp_path):
+    sdist = build("sdist", tmp_path / "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    again = build("wheel", tmp_path / "again", source=tmp_path / sdist.name.removesuffix(".tar.gz"))
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_sdist_holds_what_the_make_targets_need(tmp_path):
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not in a git work tree")
+    tracked = {line for line in listed.stdout.splitlines() if (ROOT / line).is_file()}
+    assert tracked - held <= {".gitignore"}
+    assert not {name for name in held if "node_modules" in name or name.startswith(".venv")}
+
+
+def test_wheel_describes_itself(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (about,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        described = Parser().parsestr(archive.read(about).decode())
+        (bill,) = (name for name in names if ".dist-info/sboms/" in name)
+        parts = json.loads(archive.read(bill))
+    assert described["Version"] == elmokit.__version__ == parts["metadata"]["component"]["version"]
+    assert f"version: {elmokit.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert {part["name"] for part in parts["components"]} > {"torch", "numpy", *embedded_models()}
+    addresses = re.findall(r"\]\(([^)]+)\)", described.get_payload())
+    assert len(addresses) > 20
+    assert not [link for link in addresses if not link.startswith(("https://", "#"))]
+    assert {line.partition(",")[0] for line in described.get_all("Project-URL")} > {"Homepage"}
+    assert "all" in described.get_all("Provides-Extra")
+    assert not {"dev", "docs"} & set(described.get_all("Provides-Extra"))
+
+
+def test_bill_of_materials_is_current():
+    run(sys.executable, ROOT / "tools" / "sbom.py", folder=ROOT)
+
+
+def test_extra_all_is_all():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    (listed,) = re.findall(r"\[(.*)\]", extras["all"][0])
+    assert sorted(listed.split(",")) == sorted(set(extras) - {"all"})
 
 
 def test_wheel_runs_in_an_environment_of_its_own_without_a_network(environment):
