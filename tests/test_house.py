@@ -141,9 +141,10 @@ def test_public_name_is_there_and_described(name):
         assert value.__module__.startswith("elmokit.")
 
 
-def test_version_is_that_of_the_package():
+def test_version_is_in_one_place():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert elmokit.__version__ == settings["project"]["version"]
+    assert "version" in settings["project"]["dynamic"]
+    assert settings["tool"]["hatch"]["version"]["path"] == "src/elmokit/__init__.py"
 
 
 def test_every_module_has_a_docstring():

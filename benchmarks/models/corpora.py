@@ -163,9 +163,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", required=True, help="a .txt or .txt.xz file")
     parser.add_argument("--known", nargs="*", default=[])
     parser.add_argument("--held-out", nargs="*", default=[])
-    parser.add_argument(
-        "--words", type=int, default=0, help="stop after so many of each text"
-    )
+    parser.add_argument("--words", type=int, default=0, help="stop after so many of each text")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     hashes = WordHashes()
