@@ -33,9 +33,12 @@ class Told(TaskScore):
         return {"accuracy": self.accuracy, "f1": self.f1}
 
 
-def evaluations(monkeypatch, told, output, patience):
+def evaluations(monkeypatch, told, output, patience, warmup=0):
     """Train a tagger with given scores; which evaluations were the best so far."""
-    config = settings("tag", "run.epochs=8", f"run.patience={patience}", "encoder.cells=4")
+    config = settings(
+        "tag", "run.epochs=8", f"run.patience={patience}", "encoder.cells=4",
+        f"optimizer.warmup={warmup}",
+    )  # fmt: skip
     remaining = iter(told)
     last = Told(*told[-1])
 
@@ -59,6 +62,13 @@ def test_early_stopping_counts_once_something_is_right(monkeypatch, tmp_path):
         *(True, False, False, False, False),
         *(True, False, False),
     ]
+
+
+def test_early_stopping_does_not_count_the_warmup(monkeypatch, tmp_path):
+    told = [(0.5, 0.5), *[(0.1, 0.1)] * 7]  # three steps lie between evaluations
+    assert len(evaluations(monkeypatch, told, tmp_path / "none", patience=2, warmup=0)) == 3
+    assert len(evaluations(monkeypatch, told, tmp_path / "some", patience=2, warmup=12)) == 6
+    assert len(evaluations(monkeypatch, told, tmp_path / "all", patience=2, warmup=20)) == 8
 
 
 def test_ties_are_broken_by_the_mean_of_the_other_metrics(monkeypatch, tmp_path):

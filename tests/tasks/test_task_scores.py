@@ -428,6 +428,32 @@ def test_example_tags_that_are_no_spans_are_scored_by_token():
     assert (score.primary, score.value) == ("accuracy", 0.5)
 
 
+ROLES = "B-ARG1 O B-V B-C-ARG1 I-C-ARG1 B-C-V"
+
+
+@pytest.mark.parametrize(
+    ("found", "counts"),  # right, found, true
+    [
+        (ROLES, (1, 1, 1)),
+        ("B-ARG1 O B-V B-C-ARG1 I-C-ARG1 O", (1, 1, 1)),  # C-V is a part of the verb
+        ("B-ARG1 O B-V O O B-C-V", (0, 1, 1)),  # half of an argument
+        ("B-ARG1 O B-V B-C-ARG1 B-C-ARG1 B-C-V", (0, 1, 1)),
+        ("B-ARG1 O B-V B-ARG1 I-ARG1 B-C-V", (0, 2, 1)),
+        ("O O B-V B-C-ARG1 I-C-ARG1 O", (0, 1, 1)),  # nothing to continue: one of its own
+        ("B-ARG1 O B-V B-R-ARG1 I-R-ARG1 O", (0, 2, 1)),
+    ],
+)
+def test_example_roles_are_joined_as_in_conll(found, counts):
+    gold = TaggedExample(tuple("abcdef"), tuple(ROLES.split()), predicate=2)
+    score = score_examples("tag", [gold], [replace(gold, tags=tuple(found.split()))])
+    total = score.total
+    assert (total.correct, total.predicted, total.gold) == counts
+    alone = score_examples(
+        "tag", [replace(gold, predicate=None)], [replace(gold, tags=tuple(found.split()))]
+    )
+    assert alone.total.gold == 4  # spans that are no roles stay as they are
+
+
 def test_example_roles_are_scored_without_the_verb():
     gold = TaggedExample(("Tom", "ran"), ("B-ARG0", "B-V"), predicate=1)
     score = score_examples("tag", [gold], [replace(gold, tags=("O", "B-V"))])

@@ -327,7 +327,8 @@ def read_examples(
             for tables without a header row (``{"text": "1", "label": "0"}``) and for columns. A
             text that is not there is looked for under its usual names; a label is not.
         labelled: Whether labels are needed. If not, one that is missing or wrong is None.
-        scheme: ``iob1``, ``bio`` or ``bioes``: tags that it does not allow are an error.
+        scheme: ``iob1``, ``bio``, ``bioes``, ``bilou`` or ``bmes``: tags that it does not allow
+            are an error.
 
     Returns:
         The examples, of the task's class (`Task.example_type`).

@@ -414,7 +414,8 @@ def loop_config(config: TaskConfig, examples: int) -> LoopConfig:
     run = config.run
     steps = max(1, batch_count(examples, config) // config.optimizer.accumulate)
     every = max(1, steps // run.evals_per_epoch)
-    return LoopConfig(run.epochs * steps, every, every, run.patience)
+    warmup = config.optimizer.warmup
+    return LoopConfig(run.epochs * steps, every, every, run.patience, warmup=warmup)
 
 
 def epoch_batches(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[list[int]]:

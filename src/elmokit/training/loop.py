@@ -82,6 +82,8 @@ class LoopConfig:
     patience: int = 0
     evaluate_first: bool = False
     """Evaluate before the first step too: the starting weights must be beaten."""
+    warmup: int = 0
+    """Steps in which the learning rate rises; early stopping counts no evaluation of them."""
 
 
 @dataclass
@@ -246,7 +248,7 @@ class _Loop:
             self._progress.without_improvement = 0
             if self._context.is_main:
                 self._trainer.save_best(measured)
-        elif has_signal:
+        elif has_signal and done > self._config.warmup:
             self._progress.without_improvement += 1
         self._context.barrier()
         self._display.evaluation(done, measured, better=better)

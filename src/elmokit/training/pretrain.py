@@ -124,7 +124,10 @@ def pretrain(
 def loop_config(config: PretrainConfig) -> LoopConfig:
     """When the loop does what."""
     run = config.run
-    return LoopConfig(run.max_steps, run.evaluate_every, run.save_every, run.patience)
+    return LoopConfig(
+        run.max_steps, run.evaluate_every, run.save_every, run.patience,
+        warmup=config.optimizer.warmup,
+    )  # fmt: skip
 
 
 def open_corpus(

@@ -23,7 +23,9 @@ from elmokit.tasks.tag.files import TagsField, checked_tags
 from elmokit.tasks.tag.spans import (
     Scheme,
     SpanScore,
+    check_recognised,
     convert_tags,
+    is_long,
     recognise_scheme,
     score_spans,
     tags_to_spans,
@@ -55,7 +57,7 @@ class FrameExample:
 
     Attributes:
         tokens: The tokens.
-        slots: One BIO tag per token; None if not known.
+        slots: One tag of spans per token (``B-artist``, ``O``); None if not known.
         intent: What the request is; None if not known.
         text: The text as it was before it was tokenised; None if it came as tokens.
         where: File and line it was read from, for errors; None if it was made.
@@ -155,6 +157,7 @@ class DialogueHead(Head[FrameExample]):
         self._intents = list(learned["intents"])
         self._tags = list(learned["tags"])
         self._scheme: Scheme = learned["scheme"]
+        self._data_scheme: Scheme = learned.get("data_scheme") or self._scheme
         self._intent_numbers = {name: number for number, name in enumerate(self._intents)}
         self._tag_numbers = {tag: number for number, tag in enumerate(self._tags)}
         self.encoder = TextEncoder(config.encoder, widths)
@@ -182,7 +185,7 @@ class DialogueHead(Head[FrameExample]):
         return of_intents + of_slots
 
     def predict(self, batch: Batch[FrameExample]) -> list[FrameExample]:
-        """Requests with their most probable intents and slots."""
+        """Requests with their most probable intents and slots, in the data's scheme."""
         (side,) = batch.sides
         intents, tags = self._scores(batch)
         best = intents.argmax(dim=1).tolist()
@@ -190,6 +193,8 @@ class DialogueHead(Head[FrameExample]):
         found = []
         for example, intent, path in zip(batch.examples, best, paths, strict=True):
             slots = tuple(self._tags[number] for number in path)
+            if self._scheme != self._data_scheme:
+                slots = convert_tags(slots, self._data_scheme)
             found.append(replace(example, slots=slots, intent=self._intents[intent]))
         return found
 
@@ -252,6 +257,8 @@ class LearnedFrames(TypedDict):
     intents: dict[str, int]
     tags: dict[str, int]
     scheme: Scheme
+    data_scheme: Scheme | None
+    """None: as `scheme`; earlier versions did not store it."""
 
 
 class DialogueTask(Task[FrameExample]):
@@ -275,10 +282,11 @@ class DialogueTask(Task[FrameExample]):
         check_lengths([example.tokens for example in examples], slots, "slots", "training example")
         data_scheme = recognise_scheme(slots)
         if data_scheme is None:
+            check_recognised(slots)
             raise DataError("the slots of the training data are not tags of spans (B-, I-, O)")
-        scheme: Scheme = "bioes" if data_scheme == "bioes" else "bio"
+        scheme: Scheme = "bioes" if is_long(data_scheme) else "bio"
         tags = class_counts(tag for row in slots for tag in convert_tags(row, scheme))
-        return {"intents": intents, "tags": tags, "scheme": scheme}
+        return {"intents": intents, "tags": tags, "scheme": scheme, "data_scheme": data_scheme}
 
     def validate(self, gold: Sequence[FrameExample], learned: dict[str, Any]) -> None:
         """Every intent must be known, every token have one slot; a slot may be new."""

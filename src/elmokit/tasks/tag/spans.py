@@ -1,4 +1,6 @@
-"""Tags for spans: IOB1, BIO (also called IOB2) and BIOES, converted and scored.
+"""Tags for spans: IOB1, BIO (also called IOB2), BIOES, BILOU and BMES, converted and scored.
+
+The last two are BIOES in other letters: L (last) is E, U (unit) is S, M (middle) is I.
 
 Spans are read as conlleval, the scorer of the CoNLL shared tasks, reads them: any sequence of tags
 has spans, and tags that break the rules of their scheme start a span where the type changes.
@@ -6,17 +8,31 @@ has spans, and tags that break the rules of their scheme start a span where the 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.task import MatchCounts, TaskScore, all_of, same_length, score_labels, share
 
-Scheme: TypeAlias = Literal["iob1", "bio", "bioes"]
+Scheme: TypeAlias = Literal["iob1", "bio", "bioes", "bilou", "bmes"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+_LETTERS: dict[Scheme, str] = {
+    "iob1": "IOB",
+    "bio": "IOB",
+    "bioes": "IOBES",
+    "bilou": "IOBLU",
+    "bmes": "MOBES",
+}
+"""The prefixes of each scheme; those of the last three, in the same order, mean the same."""
+_MEANING = {"L": "E", "U": "S", "M": "I"}
+_PREFIXES = frozenset("BIES") | _MEANING.keys()
+_SPAN_LIKE = re.compile(r"[A-Z]-.+", re.DOTALL)
+_MOST_NAMED = 5
 _VERB = "V"
+_CONTINUED = "C-"
 
 
 class TagSpan(NamedTuple):
@@ -33,25 +49,36 @@ def split_tag(tag: str) -> tuple[str, str]:
     return prefix, kind
 
 
+def _meaning(tag: str) -> tuple[str, str]:
+    """The same, with the letters of BIOES."""
+    prefix, kind = split_tag(tag)
+    return _MEANING.get(prefix, prefix), kind
+
+
+def is_long(scheme: Scheme | None) -> bool:
+    """Whether the scheme marks where spans end: BIOES, in its letters or others."""
+    return scheme in ("bioes", "bilou", "bmes")
+
+
 def _tag(prefix: str, kind: str) -> str:
     return f"{prefix}-{kind}" if kind else prefix
 
 
 def are_span_tags(tags: Iterable[str]) -> bool:
-    """Whether all are tags of spans: with types, or ``B``, ``I``, ``O``, ``E`` and ``S`` alone."""
+    """Whether all are tags of spans: with types, or ``B``, ``I``, ``O``, ... alone."""
     inside = {tag for tag in tags if tag != "O"}
-    untyped = inside <= {"B", "I", "E", "S"}
-    return untyped or all(tag[:2] in {"B-", "I-", "E-", "S-"} and tag[2:] for tag in inside)
+    untyped = inside <= _PREFIXES
+    return untyped or all(tag[:1] in _PREFIXES and tag[1:2] == "-" and tag[2:] for tag in inside)
 
 
 def recognise_scheme(sequences: Iterable[Sequence[str]]) -> Scheme | None:
     """Tell the scheme of a data set from all of its tags.
 
     Returns:
-        The strictest scheme that the tags obey: ``bioes`` if E or S occurs, else ``bio``, else
-        ``iob1``; ``bio`` if they obey none. None if they are not tags of spans (parts of speech,
-        say), or nothing but ``O``. Tags without types are tags of spans if ``B`` (in ``bioes``
-        also ``S``) and ``O`` are among them.
+        The strictest scheme that the tags obey: ``bilou`` if L or U occurs, ``bmes`` if M does,
+        ``bioes`` if E or S does, else ``bio``, else ``iob1``; ``bio`` if they obey none. None if
+        they are not tags of spans (parts of speech, say), or nothing but ``O``, or of two schemes.
+        Tags without types are tags of spans if ``B`` (or ``S``, ``U``) and ``O`` are among them.
     """
     seen: set[str] = set()
     legal = {"iob1": True, "bio": True}
@@ -65,17 +92,37 @@ def recognise_scheme(sequences: Iterable[Sequence[str]]) -> Scheme | None:
     prefixes = {split_tag(tag)[0] for tag in seen}
     if prefixes <= {"O"}:
         return None
-    if seen & {"B", "I", "E", "S"} and not ("O" in seen and seen & {"B", "S"}):
+    if seen & _PREFIXES and not ("O" in seen and seen & {"B", "S", "U"}):
         return None  # single letters that mean something else: where words begin, say
-    if prefixes & {"E", "S"}:
-        return "bioes"
-    return "iob1" if legal["iob1"] and not legal["bio"] else "bio"
+    if prefixes <= set("IOB"):
+        return "iob1" if legal["iob1"] and not legal["bio"] else "bio"
+    long: tuple[Scheme, ...] = ("bioes", "bilou", "bmes")
+    return next((scheme for scheme in long if prefixes <= set(_LETTERS[scheme])), None)
+
+
+def check_recognised(tags: Iterable[Sequence[str]], way_out: str = "") -> None:
+    """Refuse tags that look like tags of spans and are in none of the schemes.
+
+    Raises:
+        DataError: ``O`` and tags such as ``X-PER`` are among them; it names those that do not fit.
+    """
+    seen = set[str]().union(*tags)
+    if "O" not in seen or not any(map(_SPAN_LIKE.fullmatch, seen)):
+        return
+    odd = sorted(tag for tag in seen if tag != "O" and not (are_span_tags([tag]) and tag[2:]))
+    if not odd:  # two schemes at once
+        odd = sorted(tag for tag in seen if tag[0] in "LUM") or sorted(seen)
+    named = ", ".join(map(repr, odd[:_MOST_NAMED])) + (", ..." if len(odd) > _MOST_NAMED else "")
+    raise DataError(
+        f"the tags look like tags of spans, but {named} fit none of the schemes IOB1, BIO, BIOES, "
+        f"BILOU and BMES. Correct them{way_out}"
+    )
 
 
 def may_follow(before: str | None, tag: str | None, scheme: Scheme) -> bool:
     """Whether a tag may come after another; None is the start and the end of a sentence."""
-    prefix, kind = split_tag(tag) if tag is not None else ("O", "")
-    before_prefix, before_kind = split_tag(before) if before is not None else ("O", "")
+    prefix, kind = _meaning(tag) if tag is not None else ("O", "")
+    before_prefix, before_kind = _meaning(before) if before is not None else ("O", "")
     goes_on = before_prefix != "O" and before_kind == kind
     if scheme == "iob1":
         return prefix != "B" or goes_on
@@ -89,7 +136,7 @@ def may_follow(before: str | None, tag: str | None, scheme: Scheme) -> bool:
 
 def illegal_index(tags: Sequence[str], scheme: Scheme) -> int | None:
     """Index of the first tag that may not be there, ``len(tags)`` if it is the end, or None."""
-    known = {"iob1": "IOB", "bio": "IOB", "bioes": "IOBES"}[scheme]
+    known = _LETTERS[scheme]
     before: str | None = None
     for index, tag in enumerate(tags):
         if not are_span_tags([tag]) or tag[0] not in known:
@@ -106,7 +153,7 @@ def tags_to_spans(tags: Sequence[str]) -> list[TagSpan]:
     start: int | None = None
     before_prefix, before_kind = "O", ""
     for index, tag in enumerate(tags):
-        prefix, kind = split_tag(tag)
+        prefix, kind = _meaning(tag)
         starts = prefix != "O" and (
             prefix in {"B", "S"} or before_prefix in {"E", "S", "O"} or before_kind != kind
         )
@@ -131,12 +178,13 @@ def spans_to_tags(spans: Iterable[TagSpan], length: int, scheme: Scheme) -> tupl
                 f"the span {kind!r} from {start} to {end} overlaps another, is empty or leaves the "
                 f"sentence of {length} tokens"
             )
-        tags[start:end] = [_tag("I", kind)] * (end - start)
-        if scheme == "bioes":
-            tags[start] = _tag("B", kind)
-            tags[end - 1] = _tag("E", kind)
+        inner, _, first, last, single = _LETTERS[scheme].ljust(5)
+        tags[start:end] = [_tag(inner, kind)] * (end - start)
+        if is_long(scheme):
+            tags[start] = _tag(first, kind)
+            tags[end - 1] = _tag(last, kind)
             if end - start == 1:
-                tags[start] = _tag("S", kind)
+                tags[start] = _tag(single, kind)
         elif scheme == "bio" or (start and tags[start - 1] in {_tag("B", kind), _tag("I", kind)}):
             tags[start] = _tag("B", kind)
         free = end
@@ -185,8 +233,13 @@ def score_spans(
     predicted: Sequence[Sequence[str]],
     *,
     ignore: Collection[str] = (),
+    join: bool = False,
 ) -> SpanScore:
-    """Compare the tags of sentences, in any scheme of spans; types to `ignore` do not count."""
+    """Compare the tags of sentences, in any scheme of spans; types to `ignore` do not count.
+
+    `join`: as the scorer of CoNLL-2005 does, ``C-A1`` is a further piece of the ``A1`` before it,
+    and an argument is right if all its pieces are.
+    """
     same_length(gold, predicted)
     types: dict[str, MatchCounts] = {}
     right = tokens = 0
@@ -194,13 +247,13 @@ def score_spans(
         same_length(true, found)
         right += sum(a == b for a, b in zip(true, found, strict=True))
         tokens += len(true)
-        true_spans, found_spans = set(tags_to_spans(true)), set(tags_to_spans(found))
-        for name, spans in (
+        true_spans, found_spans = _things(true, join), _things(found, join)
+        for name, things in (
             ("correct", true_spans & found_spans),
             ("predicted", found_spans),
             ("gold", true_spans),
         ):
-            for kind, count in Counter(span.type for span in spans).items():
+            for kind, count in Counter(kind for kind, _ in things).items():
                 if kind not in ignore:
                     counts = types.setdefault(kind, MatchCounts())
                     setattr(counts, name, getattr(counts, name) + count)
@@ -209,17 +262,30 @@ def score_spans(
     return SpanScore(total, dict(sorted(types.items())), share(right, tokens))
 
 
+def _things(tags: Sequence[str], join: bool) -> set[tuple[str, tuple[TagSpan, ...]]]:
+    """What is compared, by type: spans, or the arguments of a verb with all their pieces."""
+    found: list[tuple[str, list[TagSpan]]] = []
+    for span in tags_to_spans(tags):
+        kind = span.type.removeprefix(_CONTINUED) if join else span.type
+        same = [pieces for other, pieces in found if other == kind and kind != span.type]
+        if same:
+            same[-1].append(span)
+        else:
+            found.append((kind, [span]))
+    return {(kind, tuple(pieces)) for kind, pieces in found}
+
+
 def score_tags(
     gold: Sequence[Any], predicted: Sequence[Any], *, spans: bool, roles: bool = False
 ) -> TaskScore:
     """Score the tags of examples, as `spans` (perhaps semantic roles) or else token by token.
 
-    Among roles the verb's own span does not count.
+    Roles are scored as in CoNLL-2005.
     """
     same_length(gold, predicted)
     true, found = all_of(gold, "tags"), all_of(predicted, "tags")
     if spans:
-        return score_spans(true, found, ignore=(_VERB,) if roles else ())
+        return score_spans(true, found, ignore=(_VERB,) if roles else (), join=roles)
     for one, other in zip(true, found, strict=True):
         same_length(one, other)
     return score_labels(

@@ -20,7 +20,9 @@ from elmokit.tasks.tag.files import FORMATS, RECORDS, TaggedExample
 from elmokit.tasks.tag.spans import (
     Scheme,
     are_span_tags,
+    check_recognised,
     convert_tags,
+    is_long,
     may_follow,
     recognise_scheme,
     score_tags,
@@ -36,7 +38,8 @@ class TagHeadConfig:
     """Whether whole sequences of tags are scored; else each token alone."""
     scheme: Literal["auto", "bio", "bioes", "none"] = "auto"
     """Into which scheme the tags of spans are converted inside the model; what the scheme forbids
-    is never predicted. auto: the data's own (bio for iob1). none: tags as they are."""
+    is never predicted, and answers are in the data's own. auto: bioes for bioes, bilou and bmes,
+    bio for bio and iob1. none: tags as they are."""
     mark: int = 16
     """Width of the predicate's mark, where the data has predicates."""
     loss: ClassLossConfig = field(default_factory=ClassLossConfig)
@@ -220,11 +223,13 @@ class TagTask(Task[TaggedExample]):
                 with errors_at(f"training example {number}"):
                     _check_predicate(example)
         data_scheme = recognise_scheme(tags)
+        if data_scheme is None and wanted != "none":
+            check_recognised(tags, ", or take tags as they are: head.scheme=none")
         scheme: Scheme | None = None
         if wanted in ("bio", "bioes") and data_scheme is None:
             raise DataError(f"head.scheme = {wanted!r}, but the tags are not tags of spans")
         if data_scheme is not None and wanted != "none":
-            own: Scheme = "bioes" if data_scheme == "bioes" else "bio"
+            own: Scheme = "bioes" if is_long(data_scheme) else "bio"
             scheme = own if wanted == "auto" else wanted
         labels = class_counts(tag for e in examples for tag in inner_tags(e, scheme))
         if len(labels) < 2:
@@ -258,11 +263,14 @@ class TagTask(Task[TaggedExample]):
     ) -> TaskScore:
         """Of spans or of single tags: as the training data has them, whatever is in `gold`.
 
-        Without training data they are spans if the truth is in a scheme of spans. Among semantic
-        roles the verb's own span does not count.
+        Without training data they are spans if the truth is in a scheme of spans. Semantic roles
+        are scored as in CoNLL-2005.
         """
         if learned is None:
-            spans = recognise_scheme(all_of(gold, "tags")) is not None
+            tags = all_of(gold, "tags")
+            spans = recognise_scheme(tags) is not None
+            if not spans:
+                check_recognised(tags)
             roles = any(example.predicate is not None for example in gold)
             return score_tags(gold, predicted, spans=spans, roles=roles)
         scheme: Scheme | None = learned["data_scheme"]
