@@ -178,7 +178,7 @@ def spans_to_tags(spans: Iterable[TagSpan], length: int, scheme: Scheme) -> tupl
                 f"the span {kind!r} from {start} to {end} overlaps another, is empty or leaves the "
                 f"sentence of {length} tokens"
             )
-        inner, _, first, last, single = _LETTERS[scheme].ljust(5)
+        inner, _, first, last, single = tuple(_LETTERS[scheme].ljust(5))
         tags[start:end] = [_tag(inner, kind)] * (end - start)
         if is_long(scheme):
             tags[start] = _tag(first, kind)
