@@ -17,7 +17,6 @@ import gzip
 import io
 import lzma
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
 
 from elmokit.errors import ConfigError, DataError, MissingExtraError
-from elmokit.files import atomic_file, temporary_beside
+from elmokit.files import atomic_file, scratch
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.records import (
@@ -421,12 +420,9 @@ def _new_folder(name: str) -> Iterator[Path]:
     folder = Path(os.path.realpath(name))
     if folder.exists() or not folder.parent.is_dir():
         raise DataError(f"{name}: give the name of a new folder, in a folder that exists.")
-    temporary = temporary_beside(folder)
-    try:
+    with scratch(folder) as temporary:
         yield temporary
         os.replace(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def format_names(task: str) -> tuple[str, ...]:

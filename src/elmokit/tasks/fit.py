@@ -25,6 +25,7 @@ from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.config import from_dict, to_dict
 from elmokit.engines import check_device
 from elmokit.errors import CheckpointError, ConfigError
+from elmokit.files import check_output
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.files import read_labelled
@@ -119,9 +120,17 @@ def fit(
             if resume:
                 raise ConfigError("resume=True: give the output folder of the run to continue")
             output = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-"))
+        elif not resume:
+            check_data(output, train, dev, test, config, static, elmo)
         run.read(train, dev, test)
         kept = Path(store) if store is not None else None
         return run.train(Path(output), kept, resume=resume, bundle=bundle, quiet=quiet)
+
+
+def check_data(output: str | Path, *inputs: object) -> None:
+    """Refuse an output folder that has one of the inputs in it."""
+    several = [part for given in inputs for part in (given if type(given) is tuple else (given,))]
+    check_output(output, *(given for given in several if isinstance(given, str | Path)))
 
 
 def task_settings(
