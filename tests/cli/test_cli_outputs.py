@@ -24,7 +24,7 @@ OUTPUTS = {"output", "dest", "plot", "report", "save"}
 ATTEMPTS = {
     "encode --output": ["encode {text} -o {victim}.h5"],
     "table --output": ["table {text} -o {victim}", "table words.txt -o {victim} --model {text}"],
-    "score --output": ["score test-tiny --nbest {text} -o {victim}"],
+    "score --output": ["score --nbest {text} -o {victim}"],
     "predict --output": [
         "predict {predictor} {text} -o {victim} --write jsonl",
         "predict {predictor} words.txt -o {predictor}/weights.safetensors --write jsonl",
@@ -43,8 +43,8 @@ ATTEMPTS = {
     "corpus stats --plot": ["corpus stats {corpus} --plot {corpus}/counts.npy"],
     "pretrain --output": ["pretrain {folder}/text.txt -o {folder}"],
     "adapt --output": [
-        "adapt test-tiny {folder}/text.txt -o {folder}",
-        "adapt {model} {text} -o {model}",
+        "adapt {folder}/text.txt -o {folder} --model test-tiny",
+        "adapt {text} -o {model} --model {model}",
     ],
     "train --output": ["train classify --train {folder}/a.csv --dev {text} -o {folder}"],
     "probe pos --plot": ["probe pos {text} words.txt --plot {victim}"],
