@@ -312,6 +312,7 @@ def read_examples(
     fields: Mapping[str, str] | None = None,
     labelled: bool = True,
     scheme: Scheme | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Iterator[Any]:
     """Read the examples of a file, one at a time.
 
@@ -328,6 +329,7 @@ def read_examples(
         labelled: Whether labels are needed. If not, one that is missing or wrong is None.
         scheme: ``iob1``, ``bio``, ``bioes``, ``bilou`` or ``bmes``: tags that it does not allow
             are an error.
+        note: Called with a line that says what was assumed about the file's columns.
 
     Returns:
         The examples, of the task's class (`Task.example_type`).
@@ -342,7 +344,7 @@ def read_examples(
     chosen = _chosen(task, format) if format else _found(task, name, labelled)
     if labelled and not chosen.labels:
         raise ConfigError(f"{name}: plain text has no labels. It is read for prediction alone.")
-    options = ReadOptions(tokenizer, target_tokenizer, fields or {}, labelled, scheme)
+    options = ReadOptions(tokenizer, target_tokenizer, fields or {}, labelled, scheme, note)
     examples = chosen.read(name, options)
 
     def at_least_one() -> Iterator[Any]:
@@ -473,11 +475,12 @@ def read_labelled(
     *,
     format: str | None,
     fields: Mapping[str, str],
+    note: Callable[[str], None] | None = None,
 ) -> Sequence[Any]:
     """Labelled examples from a file, split as the settings say, or from a list of them."""
     known = get_task(task)
     if isinstance(data, str | Path):
-        options = {"tokenizer": config.inputs.tokenizer, **known.reading(config)}
+        options = {"tokenizer": config.inputs.tokenizer, "note": note, **known.reading(config)}
         return list(read_examples(task, data, format=format, fields=fields, **options))
     kind = known.example_type
     expected = f"{task} is trained and scored on {kind.__name__} with a label, or on a file of them"

@@ -182,6 +182,8 @@ class TaskRun:
         """Examples: ``train``, ``dev`` and, where given, ``test``."""
         self.names: dict[str, str] = {}
         """What errors call them."""
+        self.notes: list[str] = []
+        """What was assumed about them, to be shown."""
 
     def read(self, train: Data, dev: Data, test: Data | None) -> None:
         """Read labelled examples."""
@@ -189,8 +191,9 @@ class TaskRun:
             if data is not None:
                 self.names[part] = str(data) if isinstance(data, str | Path) else f"the {part} data"
                 self.data[part] = read_labelled(
-                    self.task.name, data, self.config, format=self.format, fields=self.fields
-                )
+                    self.task.name, data, self.config, format=self.format, fields=self.fields,
+                    note=self.notes.append,
+                )  # fmt: skip
 
     def describe(self) -> RunDescription:
         """What a run must have in common with one that it resumes."""
@@ -232,7 +235,8 @@ class TaskRun:
         display = Display(
             folder.log, visible=True, stream=io.StringIO() if quiet else None, parts=()
         )
-        display.note(self._description(predictor))
+        for line in (*self.notes, self._description(predictor)):
+            display.note(line)
         start = time.monotonic()
         own_store = folder.training / LAYERS_FOLDER
         train, dev = self.data["train"], self.data["dev"]
