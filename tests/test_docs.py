@@ -31,6 +31,7 @@ PAGES = (
     "docs/pretraining.md",
     "docs/pytorch.md",
     "docs/recipes.md",
+    "docs/reliability.md",
 )
 TESTED_ELSEWHERE = {
     "cli.md": "tests/cli/test_cli_main.py",

@@ -49,10 +49,11 @@ if TYPE_CHECKING:
     from elmokit.config import ModelConfig
     from elmokit.encode.elmo import Elmo
     from elmokit.encode.embedding import ElmoEmbedding
-    from elmokit.encode.loading import check_models, load
+    from elmokit.encode.loading import load
     from elmokit.encode.similarity import similarity
     from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
     from elmokit.integrations.onnx import OnnxElmo
+    from elmokit.limits import ReadLimits
     from elmokit.model.scalar_mix import ScalarMix
     from elmokit.training.adapt import AdaptConfig, adapt
     from elmokit.training.pretrain import pretrain
@@ -62,7 +63,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "encode.loading": "check_models load",
+            "encode.loading": "load",
             "encode.elmo": "Elmo",
             "encode.embedding": "ElmoEmbedding",
             "encode.similarity": "similarity",
@@ -73,6 +74,7 @@ else:
             "training.adapt": "AdaptConfig adapt",
             "training.settings": "PretrainConfig",
             "config": "ModelConfig",
+            "limits": "ReadLimits",
             "errors": "CheckpointError ConfigError DataError ElmokitError",
         },
         _ROOMS,

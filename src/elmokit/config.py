@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 import tomllib
 import types
 import typing
@@ -31,6 +30,10 @@ ADAPTIVE_SHRINK = 4
 
 MAX_SIZE = 1 << 31
 """No single size may reach this; a larger one is a damaged file, not a model."""
+
+
+MAX_FLOAT = 2.0**127
+"""No number of a model may reach this: the network could not hold it as float32."""
 
 
 def check(condition: bool, owner: object, name: str, problem: str) -> None:
@@ -171,11 +174,11 @@ class LstmConfig:
         for name in ("cell_clip", "projection_clip"):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            good = value is None or (number and math.isfinite(value) and value > 0)
+            good = value is None or (number and 0 < value < MAX_FLOAT)
             check(good, self, name, "give a positive number, or leave it out for no clipping")
         _check_flags(self, "projection", "residual", "backward")
         number = isinstance(self.forget_bias, int | float)
-        check(number and math.isfinite(self.forget_bias), self, "forget_bias", "give a number")
+        check(number and abs(self.forget_bias) < MAX_FLOAT, self, "forget_bias", "give a number")
         good = self.projection or self.cells == self.width
         check(good, self, "width", f"without a projection it must equal cells = {self.cells}")
 

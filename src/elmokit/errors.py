@@ -31,6 +31,12 @@ class MissingExtraError(ElmokitError, ImportError):
         )
 
 
+def reason(error: BaseException) -> str:
+    """What another library says went wrong, as part of a message of one line."""
+    lines = str(error).split("\n\n")[0].split()
+    return " ".join(lines)[:200] or type(error).__name__
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, in Python or in torch."""
     # torch has a class for accelerators and a plain RuntimeError for the CPU.

@@ -158,13 +158,14 @@ def test_tar_header_bomb_is_refused(tmp_path, kind):
 
 
 def test_tar_of_very_many_empty_files_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("elmokit.checkpoints.archives._SMALL", 1 << 16)
     path = tmp_path / "many.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         for number in range(3000):
             archive.addfile(tarfile.TarInfo(f"{number}"))
-    monkeypatch.setattr("elmokit.checkpoints.archives._MOST_EXPANSION", 1)
+    monkeypatch.setenv("ELMOKIT_LIMITS", "base_mib=1,expansion=1")
     refused(path, "many.tar.gz", "far more than its own size")
+    monkeypatch.setenv("ELMOKIT_LIMITS", "parts=2999")
+    refused(path, "many.tar.gz", "more than 2,999 entries", "ELMOKIT_LIMITS=parts=29990")
 
 
 def test_tar_whose_checksum_is_wrong_is_refused(tmp_path):

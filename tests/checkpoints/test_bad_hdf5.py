@@ -67,7 +67,7 @@ def test_hdf5_dataset_of_an_absurd_size_is_refused(hdf5_folder):
     with h5py.File(hdf5_folder / "weights.hdf5", "r+") as file:
         del file["char_embed"]
         file.create_dataset("char_embed", (261, 1 << 33), "f4", chunks=(1, 1 << 10))
-    refused(hdf5_folder, "char_embed", "8589934592")
+    refused(hdf5_folder, "char_embed", "far more than its own size")
 
 
 @pytest.mark.parametrize("dtype", ["i4", "u1", "?", "c8", "S4", h5py.string_dtype(), "V3"])

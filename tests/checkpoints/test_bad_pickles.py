@@ -11,6 +11,7 @@ import torch
 from bad_checkpoints import (
     ALLENNLP_FILE,
     copied,
+    outcome,
     refused,
 )
 from golden_models import GOLDEN
@@ -107,15 +108,26 @@ def test_torch_file_with_two_models_is_refused(tmp_path):
     refused(tmp_path / "weights.th", "several ELMo models")
 
 
-def test_torch_zip_that_grows_beyond_measure_is_refused(tmp_path):
-    path = tmp_path / "weights.th"
-    torch.save({"a": torch.zeros(4)}, tmp_path / "small.th")
+def deflated(source: Path, path: Path) -> None:
     with (
-        zipfile.ZipFile(tmp_path / "small.th") as old,
+        zipfile.ZipFile(source) as old,
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new,
     ):
         for name in old.namelist():
             new.writestr(name, old.read(name))
-        new.writestr("small/data/1", bytes(80 << 20))
+
+
+def test_torch_zip_that_grows_beyond_measure_is_refused(tmp_path):
+    path = tmp_path / "weights.th"
+    torch.save({"a": torch.zeros(20 << 20)}, tmp_path / "large.th")
+    deflated(tmp_path / "large.th", path)
     assert path.stat().st_size < 1 << 20
     refused(path, "weights.th", "far more than its own size")
+
+
+def test_compressed_torch_zip_is_read(tmp_path):
+    tensors = torch.load(ALLENNLP_FILE, weights_only=True)
+    torch.save(tensors, tmp_path / "plain.th")
+    deflated(tmp_path / "plain.th", tmp_path / "weights.th")
+    compressed, plain = (outcome(tmp_path / name) for name in ("weights.th", "plain.th"))
+    assert all(torch.equal(compressed[name], tensor) for name, tensor in plain.items())

@@ -354,13 +354,13 @@ def test_tf_bundle_reads_in_chunks(tmp_path, monkeypatch):
 
 def sliced(tmp_path: Path, ranges: list[tuple[int, int]], **changes) -> TensorBundle:
     """A vector of four floats in the slices that `ranges` names."""
-    data = np.arange(4, dtype=np.float32).tobytes()
-    parts = {
-        b"\0w\0\x01\x01\x01" + bytes([0x80 + start, 0x80 + length]): float_record(
-            (length,), data[4 * start : 4 * (start + length)], offset=4 * start
-        )
-        for start, length in ranges
-    }
+    whole_data = np.arange(4, dtype=np.float32).tobytes()
+    parts, data = {}, b""
+    for start, length in ranges:
+        key = b"\0w\0\x01\x01\x01" + bytes([0x80 + start, 0x80 + length])
+        part = whole_data[4 * start : 4 * (start + length)]
+        parts[key] = float_record((length,), part, offset=len(data))
+        data += part
     whole = Record(1, (4,), 0, 0, 0, slices=[[pair] for pair in ranges])
     for name, value in changes.items():
         setattr(whole, name, value)
@@ -419,10 +419,10 @@ def test_tf_bundle_takes_no_memory_for_slices_of_the_same_bytes(tmp_path):
         whole.extra += nested(7, nested(1, number(1, row) + number(2, 1)) + nested(1, b""))
         key = b"\0w\0\x01\x01\x02" + bytes([0x80 + row, 0x81, 0x80, 0x7F])
         records[key] = float_record((1, count), data)
-    bundle = TensorBundle(write(tmp_path, {"w": whole, **records}, data))
+    prefix = write(tmp_path, {"w": whole, **records}, data)
     tracemalloc.start()
-    with pytest.raises(CheckpointError, match=r"'w': takes 62914560 bytes, but .* have 1048576"):
-        bundle.read("w")
+    with pytest.raises(CheckpointError, match=r"'w' shares its bytes with another"):
+        TensorBundle(prefix).read("w")
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
 
@@ -464,7 +464,7 @@ def test_tf_bundle_refuses_folders_pipes_and_impossible_paths(tmp_path):
     (tmp_path / "folder.index").mkdir()
     os.mkfifo(tmp_path / "pipe.index")
     for name in ("folder", "pipe", "nul\0byte", "x" * 5000):
-        with pytest.raises(CheckpointError, match="cannot be opened"):
+        with pytest.raises(CheckpointError, match=r"regular file|cannot be read|is missing"):
             TensorBundle(tmp_path / name)
 
 

@@ -18,7 +18,7 @@ from elmokit.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-SHOWN_ONLY = {"pip", "make", "git", "cd", "torchrun"}
+SHOWN_ONLY = {"pip", "make", "git", "cd", "export", "torchrun"}
 """Programs of console blocks that are not run."""
 ELISION = "..."
 BEST = " (best so far)"

@@ -99,4 +99,11 @@ def test_unicode_characters_use_the_dictionary(swapped, first, last):
 def test_unicode_dictionary_without_a_marker_is_refused():
     config = CharacterConfig(alphabet="unicode", rows=9, max_characters=6, filters=FILTERS)
     with pytest.raises(CheckpointError, match="<pad>"):
-        UnicodeAlphabet(config, MANY_LANGS, [s for s in SYMBOLS if s != "<pad>"])
+        UnicodeAlphabet(config, MANY_LANGS, [s.replace("<pad>", "x") for s in SYMBOLS])
+
+
+@pytest.mark.parametrize("symbols", [SYMBOLS[1:], ["q", *SYMBOLS]])
+def test_unicode_dictionary_of_another_size_is_refused(symbols):
+    config = CharacterConfig(alphabet="unicode", rows=9, max_characters=6, filters=FILTERS)
+    with pytest.raises(CheckpointError, match=f"{len(symbols)} symbols, the model's table 9 rows"):
+        UnicodeAlphabet(config, MANY_LANGS, symbols)

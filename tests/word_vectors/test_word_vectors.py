@@ -149,7 +149,7 @@ def test_load_damaged_text_names_the_line(content, parts, save):
 
 
 def test_load_missing_file(tmp_path):
-    with pytest.raises(DataError, match=r"none\.txt: cannot be opened"):
+    with pytest.raises(DataError, match=r"none\.txt is missing; check the path"):
         WordVectors.load(tmp_path / "none.txt")
 
 

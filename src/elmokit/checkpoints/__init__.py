@@ -4,9 +4,10 @@ sources detects what a file or folder is and reads it; archives extracts zip and
 The formats: native (elmokit's own, with quantized for its int8 and int4 storage),
 transformers_folder (Hugging Face), bilm_hdf5 (bilm-tf and AllenNLP weights), tf_checkpoint
 (TensorFlow checkpoints and TF-Hub modules, with tf_table for their index), allennlp_archive and
-many_langs (torch pickles). bilm_names and torch_names translate their tensors to the canonical
-layout. checkpoint holds the `Checkpoint` that all of them read and write; fingerprint hashes a
-model; export writes one for other tools, with onnx_graph for ONNX.
+many_langs (with torch_file, which reads what torch.save wrote). bilm_names and torch_names
+translate their tensors to the canonical layout. checkpoint holds the `Checkpoint` that all of them
+read and write; fingerprint hashes a model; export writes one for other tools, with onnx_graph for
+ONNX.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from elmokit.checkpoints.bilm_names import option_table
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.torch_file import load_tensors
 from elmokit.checkpoints.torch_names import (
     count,
     get,
     get_linear,
-    load_tensors,
     read_characters,
     read_lstm,
 )

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Self
 
-from elmokit.errors import CheckpointError
+from elmokit.errors import CheckpointError, reason
+from elmokit.limits import ENTRY_BYTES, Budget, inside_archive
 
-_MOST_EXPANSION = 200  # extracted bytes per archived byte; weights hardly compress
-_SMALL = 1 << 26
 _BLOCK = 1 << 20
-_ENTRY_COST = 512  # bytes that an empty entry counts for, so that millions of them are refused
+# What can be decompressed in blocks of any size; zipfile decompresses LZMA and bzip2 at once.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MOST_HEADER = 1 << 16  # bytes of a tar entry's long name or attributes
 _HEADER_TYPES = (
     tarfile.GNUTYPE_LONGNAME,
@@ -30,55 +30,42 @@ _HEADER_TYPES = (
 def extracted(path: Path) -> Iterator[Path]:
     """The archive's contents as a folder that is removed afterwards.
 
-    Refused: damage, an entry outside the folder, expansion to more than 200 times its size.
+    Refused: damage, an entry outside the folder, and more than the limits allow (`elmokit.limits`),
+    against which everything counts that is read in the folder.
     """
-    with tempfile.TemporaryDirectory(prefix="elmokit-") as name:
+    with tempfile.TemporaryDirectory(prefix="elmokit-") as name, inside_archive(path):
         folder = Path(name)
+        budget = Budget(path, path.stat().st_size)  # on the disk, beside the one in memory
         try:
             extract = _unzip if zipfile.is_zipfile(path) else _untar
-            extract(path, folder, _limit(path))
+            extract(path, folder, budget)
         except CheckpointError:
             raise
         except Exception as error:  # damaged archives raise nearly every built-in kind
-            raise CheckpointError(f"{path}: the archive cannot be extracted ({error})") from None
+            raise CheckpointError(
+                f"{path}: the archive cannot be extracted ({reason(error)})"
+            ) from None
         # The innermost folder, where the archive holds nothing else.
         while len(entries := list(folder.iterdir())) == 1 and entries[0].is_dir():
             folder = entries[0]
         yield folder
 
 
-def check_expansion(path: Path) -> None:
-    """Refuse a zip that claims to hold far more than its own size; other files pass.
-
-    For readers that open the zip themselves and trust its sizes.
-    """
-    if not zipfile.is_zipfile(path):
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            total = sum(entry.file_size for entry in archive.infolist())
-    except Exception as error:  # as above
-        raise CheckpointError(f"{path}: the archive cannot be read ({error})") from None
-    if total > _limit(path):
-        raise _too_large(path)
-
-
-def _limit(path: Path) -> int:
-    return max(_SMALL, _MOST_EXPANSION * path.stat().st_size)
-
-
-def _too_large(path: Path) -> CheckpointError:
-    return CheckpointError(f"{path}: expands to far more than its own size; refused")
-
-
-def _unzip(path: Path, folder: Path, limit: int) -> None:
+def _unzip(path: Path, folder: Path, budget: Budget) -> None:
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
+            budget.part("entries")
+            budget.spend(ENTRY_BYTES, "one more entry")
             if entry.is_dir():
                 continue
-            target = _target(path, folder, entry.filename)
+            target = _target(path, folder, entry.filename, budget)
+            if entry.compress_type not in _METHODS:
+                raise CheckpointError(
+                    f"{path}: the entry {entry.filename!r} is compressed with a method other than "
+                    "deflate; extract the archive yourself and load the folder"
+                )
             with archive.open(entry) as stream:
-                limit -= _copy(path, stream, target, limit)
+                _copy(stream, target, budget)
 
 
 class _CheckedEntry(tarfile.TarInfo):
@@ -92,42 +79,39 @@ class _CheckedEntry(tarfile.TarInfo):
         return entry
 
 
-def _untar(path: Path, folder: Path, limit: int) -> None:
+def _untar(path: Path, folder: Path, budget: Budget) -> None:
     with tarfile.open(path, tarinfo=_CheckedEntry) as archive:
         for entry in archive:
+            budget.part("entries")
+            budget.spend(ENTRY_BYTES, "one more entry")
             if entry.isdir():
                 continue
-            target = _target(path, folder, entry.name)
+            target = _target(path, folder, entry.name, budget)
             if not entry.isreg():
                 raise CheckpointError(
                     f"{path}: the entry {entry.name!r} is a link or a device; refused"
                 )
             stream = archive.extractfile(entry)
             assert stream is not None
-            limit -= _copy(path, stream, target, limit)
+            _copy(stream, target, budget)
         # The checksum of a compressed tar is at its end, after what tarfile reads.
         while block := archive.fileobj.read(_BLOCK):
-            limit -= len(block)
-            if limit < 0:
-                raise _too_large(path)
+            budget.spend(len(block), "what follows its last entry")
 
 
-def _target(path: Path, folder: Path, name: str) -> Path:
+def _target(path: Path, folder: Path, name: str, budget: Budget) -> Path:
     """Where an entry goes; it must be inside the folder."""
     entry = PurePosixPath(name.replace("\\", "/"))
-    climbs = entry.is_absolute() or ".." in entry.parts or ":" in name or "\0" in name
+    climbs = entry.is_absolute() or ".." in entry.parts or ":" in name or not name.isprintable()
     if climbs or not entry.parts:
-        raise CheckpointError(f"{path}: the entry {name!r} leads out of the archive; refused")
+        raise CheckpointError(f"{path}: the entry {name!r:.200} leads out of the archive; refused")
+    budget.nest(len(entry.parts), "folders")
     return folder.joinpath(*entry.parts)
 
 
-def _copy(path: Path, stream: IO[bytes], target: Path, limit: int) -> int:
+def _copy(stream: IO[bytes], target: Path, budget: Budget) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    written = _ENTRY_COST
     with target.open("xb") as out:
-        while written <= limit:
-            if not (block := stream.read(_BLOCK)):
-                return written
-            written += len(block)
+        while block := stream.read(_BLOCK):
+            budget.spend(len(block), f"the entry {target.name!r}")
             out.write(block)
-    raise _too_large(path)

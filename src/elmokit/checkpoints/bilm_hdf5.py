@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.checkpoints.bilm_names import Array, BilmTensors, from_bilm, read_softmax, to_bilm
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import TextConfig
-from elmokit.errors import CheckpointError
-from elmokit.files import atomic_file, create_hdf5, read_json
+from elmokit.errors import CheckpointError, reason
+from elmokit.files import atomic_file, create_hdf5, read_json, regular_file
+from elmokit.limits import Budget, budget_for
 from elmokit.text.vocab import Vocabulary, read_vocabulary
 
 if TYPE_CHECKING:
@@ -23,7 +27,8 @@ if TYPE_CHECKING:
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 VOCABULARY_NAMES = ("vocab.txt", "vocab.txt.gz", "vocabulary.txt")
-_MOST_COMPRESSION = 1000  # a dataset that claims to be larger than this times its file is damage
+_DEFLATE = 1
+_FILTERS = {_DEFLATE, 2, 3, 32000}  # deflate, shuffle, fletcher32, lzf: what h5py itself brings
 
 
 def read(path: Path, options: Path | None = None, vocabulary: Path | None = None) -> Checkpoint:
@@ -57,6 +62,8 @@ def read_token_vectors(path: Path, width: int) -> Array:
         if "embedding" not in tensors:
             raise CheckpointError(f"{path}: no dataset embedding; is it a token-vector file?")
         table: Array = tensors.get("embedding", None, width).numpy()
+    if not np.isfinite(table).all():
+        raise CheckpointError(f"{path}: the dataset embedding holds values that are not finite")
     return table
 
 
@@ -96,8 +103,8 @@ def options_path(weights: Path) -> Path:
 
 def _find_options(weights: Path) -> Path:
     usual = [options_path(weights), weights.with_name("options.json")]
-    others = list(weights.parent.glob("*options*.json"))
-    found = [path for path in usual if path.is_file()]
+    others = [path for path in weights.parent.glob("*options*.json") if path.is_file()]
+    found = [path for path in usual if path.exists()]
     if found or len(others) == 1:
         return (found or others)[0]
     names = " or ".join(dict.fromkeys(path.name for path in usual))
@@ -108,7 +115,7 @@ def _find_options(weights: Path) -> Path:
 
 def find_vocabulary(folder: Path, given: Path | None, text: TextConfig) -> Vocabulary | None:
     """Read the given vocabulary, or one with a usual name in the folder; word models need it."""
-    found = (folder / name for name in VOCABULARY_NAMES if (folder / name).is_file())
+    found = (folder / name for name in VOCABULARY_NAMES if (folder / name).exists())
     path = given or next(found, None)
     return read_vocabulary(path, text) if path is not None else None
 
@@ -118,27 +125,48 @@ def open_tensors(path: Path) -> Iterator[BilmTensors]:
     """The datasets of a file; whatever HDF5 cannot read becomes a `CheckpointError`."""
     import h5py
 
+    regular_file(path)
+    budget = budget_for(path)
     try:
-        size = path.stat().st_size
         file = h5py.File(path, "r", locking=False)  # read-only file systems cannot lock
-    except (OSError, RuntimeError, ValueError) as error:
-        raise CheckpointError(f"{path}: not a readable HDF5 file ({error})") from None
+    except Exception as error:  # as below
+        raise CheckpointError(f"{path}: not a readable HDF5 file ({reason(error)})") from None
     with file:
         found: dict[str, h5py.Dataset] = {}
-
-        def collect(name: str | bytes, item: Any) -> None:
-            if isinstance(name, str) and isinstance(item, h5py.Dataset):  # bytes: not UTF-8
-                found[name] = item
-
-        # visititems does not follow links into other files.
         with _guarded(path, "its list of datasets"):
-            file.visititems(collect)
+            for name, dataset in _datasets(file, budget):
+                found[name] = dataset
 
         def read_one(name: str) -> NDArray[Any]:
             with _guarded(path, name):
-                return _read_dataset(path, name, found[name], size)
+                return _read_dataset(path, name, found[name], budget)
 
         yield BilmTensors({name: name for name in found}, read_one, str(path))
+
+
+def _datasets(file: h5py.File, budget: Budget) -> Iterator[tuple[str, h5py.Dataset]]:
+    """All datasets of the file by name, each group once; links are not followed."""
+    import h5py
+
+    seen = {h5py.h5o.get_info(file.id).addr}
+    groups: list[tuple[str, h5py.Group, int]] = [("", file, 1)]
+    while groups:
+        prefix, group, depth = groups.pop()
+        budget.nest(depth, "groups")
+        for name in group:
+            budget.part("datasets")
+            if not isinstance(name, str) or not isinstance(
+                group.get(name, getlink=True), h5py.HardLink
+            ):
+                continue  # not UTF-8, or a link, perhaps into another file
+            item = group[name]
+            if isinstance(item, h5py.Dataset):
+                yield prefix + name, item
+            elif isinstance(item, h5py.Group):
+                address = h5py.h5o.get_info(item.id).addr
+                if address not in seen:
+                    seen.add(address)
+                    groups.append((f"{prefix}{name}/", item, depth + 1))
 
 
 @contextmanager
@@ -149,17 +177,35 @@ def _guarded(path: Path, field: str) -> Iterator[None]:
     except CheckpointError:
         raise
     except Exception as error:  # h5py raises nearly every built-in kind on damaged files
-        raise CheckpointError(f"{path}: {field} cannot be read ({error})") from None
+        raise CheckpointError(f"{path}: {field} cannot be read ({reason(error)})") from None
 
 
-def _read_dataset(path: Path, name: str, dataset: h5py.Dataset, file_size: int) -> NDArray[Any]:
+def _read_dataset(path: Path, name: str, dataset: h5py.Dataset, budget: Budget) -> NDArray[Any]:
     if dataset.external or dataset.is_virtual:
         raise CheckpointError(f"{path}: the dataset {name} points to another file; refused")
     if dataset.dtype.kind != "f":
         raise CheckpointError(
             f"{path}: the dataset {name} holds {dataset.dtype}, not floating-point numbers"
         )
-    if dataset.size * dataset.dtype.itemsize > _MOST_COMPRESSION * file_size:
-        raise CheckpointError(f"{path}: the dataset {name} claims the shape {dataset.shape}")
+    budget.spend(math.prod(dataset.shape) * max(4, dataset.dtype.itemsize), f"the dataset {name}")
+    if dataset.chunks is not None:
+        _check_chunks(path, name, dataset, budget)
     array: NDArray[Any] = dataset[()]
     return array
+
+
+def _check_chunks(path: Path, name: str, dataset: h5py.Dataset, budget: Budget) -> None:
+    """Refuse chunks that the library would decompress to more than they claim to hold."""
+    plist = dataset.id.get_create_plist()
+    filters = {plist.get_filter(i)[0] for i in range(plist.get_nfilters())}
+    if not filters <= _FILTERS:
+        raise CheckpointError(f"{path}: the dataset {name} has a filter that elmokit does not read")
+    size = math.prod(dataset.chunks) * dataset.dtype.itemsize
+    budget.spend(size, f"a chunk of the dataset {name}")
+    for index in range(dataset.id.get_num_chunks() if _DEFLATE in filters else 0):
+        budget.part("chunks")
+        chunk = dataset.id.get_chunk_info(index)
+        mask, stored = dataset.id.read_direct_chunk(chunk.chunk_offset)
+        inflated = zlib.decompressobj().decompress(stored, size + 1) if not mask else b""
+        if len(inflated) > size:
+            raise CheckpointError(f"{path}: a chunk of the dataset {name} is too long; refused")

@@ -8,16 +8,17 @@ from typing import Any
 
 from elmokit.checkpoints.bilm_names import option_table
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.torch_file import load_tensors
 from elmokit.checkpoints.torch_names import (
     get,
     get_linear,
-    load_tensors,
     read_characters,
     read_lstm,
 )
 from elmokit.config import CharacterConfig, ModelConfig, TextConfig, WordConfig
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.files import read_json
+from elmokit.files import read_json, regular_file
+from elmokit.limits import LINE_BYTES, budget_for
 from elmokit.text.vocab import Vocabulary
 
 ENCODER_FILE = "encoder.pkl"
@@ -87,10 +88,12 @@ def _read_dictionary(path: Path, rows: int) -> list[str]:
     Lines end at ``\n`` alone and the last tab divides, because symbols may themselves be
     separators of any kind. Ids that no line gives stay empty.
     """
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing: the model needs its dictionary")
+    size = regular_file(path)
+    budget = budget_for(path)
+    budget.spend(size, "its dictionary")
     symbols = [""] * rows
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        budget.spend(LINE_BYTES, "its dictionary")
         if not line:
             continue
         symbol, tab, position = line.removesuffix(b"\r").rpartition(b"\t")

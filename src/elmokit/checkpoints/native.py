@@ -2,7 +2,7 @@
 
 | file | holds |
 |---|---|
-| ``config.json`` | format name and version, and the model's config |
+| ``config.json`` | format name and version, the model's config, the CRC-32 of each word list |
 | ``model.safetensors`` | tensors under their canonical names; a CRC-32 of each in the metadata |
 | ``vocab.txt`` | one word per line, line number = id (when the model has a vocabulary) |
 | ``characters.txt`` | one symbol per line, line number = id (Unicode alphabets) |
@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -31,8 +33,9 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.quantized import DTYPES, dequantize, quantize
 from elmokit.config import ModelConfig, TextConfig, from_dict, to_dict
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.files import atomic_folder, read_json, read_tensors, scratch, write_tensors
-from elmokit.text.vocab import Vocabulary, split_lines
+from elmokit.files import atomic_folder, read_json, read_tensors, temporary_beside, write_tensors
+from elmokit.limits import budget_for
+from elmokit.text.vocab import Vocabulary, read_lines
 
 FORMAT = "elmokit"
 FORMAT_VERSIONS = {"float32": 1, "int8": 2, "compact": 3}
@@ -46,6 +49,7 @@ WEIGHTS_FILE = "model.safetensors"
 VOCABULARY_FILE = "vocab.txt"
 SYMBOLS_FILE = "characters.txt"
 CARD_FILE = "README.md"
+_CHECKSUMS = "crc32"
 FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE, SYMBOLS_FILE, CARD_FILE)
 _SIZES = {
     "lstm": ("layers", "cells", "width"),
@@ -82,12 +86,17 @@ def read(folder: Path) -> Checkpoint:
     weights: Mapping[str, Tensor] = read_tensors(folder / WEIGHTS_FILE, dtypes=dtypes).tensors
     if quantized:
         weights = dequantize(folder / WEIGHTS_FILE, weights, config.lstm.width)
-    check_sizes(path, config, sum(tensor.numel() for tensor in weights.values()))
-    card_file = folder / CARD_FILE
-    card = card_file.read_bytes().decode("utf-8", "replace") if card_file.is_file() else None
-    return Checkpoint(
-        config, weights, "elmokit", str(folder), *read_word_lists(folder, config.text), card
-    )
+    check_sizes(path, config, weights)
+    lists = read_word_lists(folder, config.text, data.get(_CHECKSUMS))
+    return Checkpoint(config, weights, "elmokit", str(folder), *lists, _read_card(folder))
+
+
+def _read_card(folder: Path) -> str | None:
+    path = folder / CARD_FILE
+    if not path.is_file():
+        return None
+    budget_for(path).spend(path.stat().st_size, "its card")
+    return path.read_bytes().decode("utf-8", "replace")
 
 
 def write(checkpoint: Checkpoint, folder: Path, storage: Storage = "float32") -> None:
@@ -103,7 +112,7 @@ def write(checkpoint: Checkpoint, folder: Path, storage: Storage = "float32") ->
     if folder.is_file():
         _check_ours(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(folder, _check_ours, owns=FILES.__contains__) as fresh:
+    with atomic_folder(folder, _check_ours, own_files=FILES) as fresh:
         _write_files(checkpoint, fresh, storage)
 
 
@@ -119,18 +128,26 @@ def update(checkpoint: Checkpoint, folder: Path) -> None:
     same shape that is there stays readable throughout, and a new one appears when complete.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with scratch(folder.resolve() / CONFIG_FILE) as fresh:
-        fresh.mkdir()
+    fresh = temporary_beside(folder / CONFIG_FILE)
+    fresh.mkdir()
+    try:
         _write_files(checkpoint, fresh, "float32")
         for path in sorted(fresh.iterdir(), key=lambda path: path.name == CONFIG_FILE):
             os.replace(path, folder / path.name)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _write_files(checkpoint: Checkpoint, folder: Path, storage: Storage) -> None:
+    vocabulary, symbols = checkpoint.vocabulary, checkpoint.symbols
+    words = vocabulary.words if vocabulary is not None else None
+    named = ((VOCABULARY_FILE, words), (SYMBOLS_FILE, symbols))
+    lists = {name: _joined(name, lines) for name, lines in named if lines is not None}
     config = {
         "format": FORMAT,
         "format_version": FORMAT_VERSIONS[storage],
         "elmokit_version": __version__,
+        _CHECKSUMS: {name: zlib.crc32(data) for name, data in lists.items()},
         "config": to_dict(checkpoint.config),
     }
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
@@ -139,26 +156,26 @@ def _write_files(checkpoint: Checkpoint, folder: Path, storage: Storage) -> None
     if storage != "float32":
         tensors = quantize(tensors, int4_softmax=storage == "compact")
     write_tensors(folder / WEIGHTS_FILE, tensors)
-    if checkpoint.vocabulary is not None:
-        _write_lines(folder / VOCABULARY_FILE, checkpoint.vocabulary.words)
-    if checkpoint.symbols is not None:
-        _write_lines(folder / SYMBOLS_FILE, checkpoint.symbols)
+    for name, data in lists.items():
+        (folder / name).write_bytes(data)
     if checkpoint.card is not None:
         (folder / CARD_FILE).write_bytes(checkpoint.card.encode("utf-8"))
 
 
-def _write_lines(path: Path, words: Sequence[str]) -> None:
+def _joined(name: str, words: Sequence[str]) -> bytes:
+    """The contents of a word list."""
     for word in words:
         if "\n" in word:
-            raise CheckpointError(f"{path.name} holds one word per line and cannot hold {word!r}")
-    path.write_bytes("".join(f"{word}\n" for word in words).encode("utf-8"))
+            raise CheckpointError(f"{name} holds one word per line and cannot hold {word!r}")
+    return "".join(f"{word}\n" for word in words).encode("utf-8")
 
 
-def check_sizes(path: Path, config: ModelConfig, stored: int) -> None:
+def check_sizes(path: Path, config: ModelConfig, weights: Mapping[str, Tensor]) -> None:
     """Refuse a size or a number of parts that is more than the numbers stored.
 
-    Exact shapes are compared later, but against a model that must be allocated first.
+    Exact shapes are compared later, but against a model that must be built first.
     """
+    stored = sum(tensor.numel() for tensor in weights.values())
     sizes = {
         f"{part}.{name}": getattr(getattr(config, part), name)
         for part, names in _SIZES.items()
@@ -172,19 +189,36 @@ def check_sizes(path: Path, config: ModelConfig, stored: int) -> None:
             raise CheckpointError(
                 f"{path}: config.{name} is {size}, but {WEIGHTS_FILE} holds {stored} numbers"
             )
+    for name in ("lstm.layers", "characters.highways", "mix.count"):
+        if sizes.get(name, 0) > len(weights):
+            raise CheckpointError(
+                f"{path}: config.{name} is {sizes[name]}, but {WEIGHTS_FILE} has "
+                f"{len(weights)} tensors"
+            )
 
 
 def read_word_lists(
-    folder: Path, text: TextConfig
+    folder: Path, text: TextConfig, checksums: Any = None
 ) -> tuple[Vocabulary | None, tuple[str, ...] | None]:
-    """The vocabulary and the symbols of a model folder, where it has them."""
-    words, symbols = (_read_lines(folder / name) for name in (VOCABULARY_FILE, SYMBOLS_FILE))
+    """The vocabulary and the symbols of a model folder, where it has them.
+
+    `checksums` gives the CRC-32 of each file, and so which must be there; models saved by early
+    versions have none.
+    """
+    words, symbols = (
+        _read_list(folder / name, checksums) for name in (VOCABULARY_FILE, SYMBOLS_FILE)
+    )
     vocabulary = Vocabulary(words, text) if words is not None else None
-    return vocabulary, symbols
+    return vocabulary, None if symbols is None else tuple(symbols)
 
 
-def _read_lines(path: Path) -> tuple[str, ...] | None:
-    try:
-        return tuple(split_lines(path.read_bytes(), str(path))) if path.is_file() else None
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+def _read_list(path: Path, checksums: Any) -> list[str] | None:
+    expected = checksums.get(path.name) if isinstance(checksums, dict) else None
+    if expected is None and not path.exists():
+        return None
+    words = read_lines(path)
+    if expected is not None and zlib.crc32(_joined(path.name, words)) != expected:
+        raise CheckpointError(
+            f"{path}: this is not the list that was saved with the model (its checksum differs)"
+        )
+    return words

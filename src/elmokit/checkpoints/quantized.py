@@ -68,7 +68,8 @@ def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str
             weights[name] = tensor
             continue
         scale, rows = stored.get(name + SCALE), tensor.shape[:1]
-        if not rows or scale is None or scale.dtype != torch.float32 or scale.shape != rows:
+        good = scale is not None and scale.dtype == torch.float32 and scale.shape == rows
+        if not good or scale is None or not rows or not tensor.numel():
             raise CheckpointError(f"{path}: the tensor {name} needs one {name}{SCALE} per row")
         if tensor.dtype == torch.int8:
             weights[name] = dequantize_int8(tensor, scale)

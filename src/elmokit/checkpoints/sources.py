@@ -19,8 +19,8 @@ from elmokit.checkpoints import (
 )
 from elmokit.checkpoints.archives import extracted
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.errors import CheckpointError
-from elmokit.files import restore_interrupted
+from elmokit.errors import CheckpointError, reason
+from elmokit.files import regular_file
 
 EMBEDDED = Path(__file__).parent.parent / "models"
 """The models inside the package, a native folder each."""
@@ -134,7 +134,7 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
     if isinstance(source, str) and source.startswith(HUB_PREFIX):
         return replace(_read_path(_download(source), extras), source=source)
     path = Path(os.path.expanduser(source))
-    if restore_interrupted(path):
+    if os.path.exists(path):
         return replace(_read_path(path, extras), source=str(path))
     if os.path.isfile(f"{path}.index"):
         return tf_checkpoint.read(path, extras.options, extras.vocabulary)
@@ -163,10 +163,9 @@ def _download(source: str) -> Path:
     try:
         return Path(snapshot_download(name, revision=revision or None))
     except Exception as error:  # its own kinds, and those of whichever HTTP library it uses
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise CheckpointError(
-            f"{source}: cannot be fetched from the Hugging Face hub ({reason}). Check the name "
-            "and the network; for a private model log in with huggingface-cli"
+            f"{source}: cannot be fetched from the Hugging Face hub ({reason(error)}). Check the "
+            "name and the network; for a private model log in with huggingface-cli"
         ) from None
 
 
@@ -174,15 +173,14 @@ def _read_folder(folder: Path, extras: Extras) -> Checkpoint:
     for _, matches, read in FOLDER_LAYOUTS.values():
         if matches(folder):
             return read(folder, extras)
-    looked_for = "\n".join(f"  {kind}: {row[0]}" for kind, row in FOLDER_LAYOUTS.items())
-    raise CheckpointError(f"{folder}: no model found in this folder. Looked for:\n{looked_for}")
+    looked_for = "; ".join(f"{kind}: {row[0]}" for kind, row in FOLDER_LAYOUTS.items())
+    raise CheckpointError(f"{folder}: no model found in this folder. Looked for {looked_for}")
 
 
 def _read_path(path: Path, extras: Extras) -> Checkpoint:
     if path.is_dir():
         return _read_folder(path, extras)
-    if not path.is_file():  # opening a named pipe would wait for ever
-        raise CheckpointError(f"{path}: not a regular file")
+    regular_file(path)
     if _starts(path, bilm_hdf5.SIGNATURE):
         return bilm_hdf5.read(path, extras.options, extras.vocabulary)
     if path.name.endswith(".index"):

@@ -19,8 +19,7 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PureWindowsPath
 from types import MappingProxyType
@@ -36,8 +35,8 @@ from elmokit.checkpoints.bilm_names import BilmTensors, from_bilm
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.tf_table import MAX_TABLE_BYTES, Message, crc32c, masked, table_records
 from elmokit.config import MixConfig
-from elmokit.errors import CheckpointError
-from elmokit.files import read_json
+from elmokit.errors import CheckpointError, reason
+from elmokit.files import read_json, regular_file
 
 # The modules on TF-Hub are the original English model, and nothing in the folder says so.
 _HUB_OPTIONS = {"lstm": {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}}
@@ -78,7 +77,7 @@ def read(prefix: Path, options: Path | None = None, vocabulary: Path | None = No
     """
     tensors = _open_bilm(prefix)
     options = options or prefix.with_name("options.json")
-    if not options.is_file():
+    if not os.path.exists(options):
         raise CheckpointError(f"{prefix}: put options.json beside it or give options=PATH")
     config, weights = from_bilm(tensors, read_json(options))
     words = find_vocabulary(prefix.parent, vocabulary, config.text)
@@ -192,6 +191,19 @@ class TensorBundle:
                 raise CheckpointError(f"{index}: the tensor name {key!r} is not UTF-8") from None
             entries[name] = self._entry(name, value, parts, f"{index}: tensor {name!r}")
         self.entries: Mapping[str, TensorEntry] = MappingProxyType(entries)
+        self._check_overlaps(index)
+
+    def _check_overlaps(self, index: Path) -> None:
+        """Refuse tensors that share bytes: a small file could claim any number of large ones."""
+        whole = [part for entry in self.entries.values() for part in _stored_parts(entry)]
+        end = (-1, 0)
+        for entry in sorted(whole, key=lambda part: (part.shard, part.offset)):
+            if entry.size and (entry.shard, entry.offset) < end:
+                raise CheckpointError(
+                    f"{index}: tensor {entry.name!r} shares its bytes with another; the file is "
+                    "damaged, fetch it again"
+                )
+            end = max(end, (entry.shard, entry.offset + entry.size))
 
     def names(self) -> list[str]:
         """The tensors' names, in the order of the index (sorted by their UTF-8 bytes)."""
@@ -292,7 +304,7 @@ class TensorBundle:
                     raw[start : start + len(chunk)] = np.frombuffer(chunk, np.uint8)
                     crc = crc32c(chunk, crc)
             except OSError as error:
-                raise CheckpointError(f"{where}: cannot be read ({error})") from error
+                raise CheckpointError(f"{where}: cannot be read ({reason(error)})") from error
         if masked(crc) != entry.crc32c:
             raise CheckpointError(f"{where}: wrong checksum; the file is damaged, fetch it again")
         stored = _STORED[entry.tf_dtype]
@@ -331,6 +343,10 @@ class TensorBundle:
         return whole
 
 
+def _stored_parts(entry: TensorEntry) -> Iterator[TensorEntry]:
+    yield from (part for _, part in entry.slices) if entry.slices else (entry,)
+
+
 def latest_prefix(folder: str | Path) -> Path | None:
     """Find the checkpoint in a folder that TensorFlow would restore.
 
@@ -342,7 +358,9 @@ def latest_prefix(folder: str | Path) -> Path | None:
     try:
         files = [path for path in folder.iterdir() if path.suffix == ".index" and path.is_file()]
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder}: cannot be listed as a folder ({error})") from error
+        raise CheckpointError(
+            f"{folder}: cannot be listed as a folder ({reason(error)})"
+        ) from error
     found = {path.stem for path in files}
     named = _named_checkpoint(folder / "checkpoint")
     if named in found:
@@ -380,26 +398,24 @@ def _beside(prefix: Path, ending: str) -> Path:
 
 
 def _open(path: Path) -> BinaryIO:
-    try:
-        # Checked before opening, since opening a named pipe would block.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise OSError("not a regular file")
-        return path.open("rb")
-    except FileNotFoundError:
+    if not os.path.lexists(path) and "\0" not in str(path):
         raise CheckpointError(
             f"{path}: this file is missing; a checkpoint is its .index and all its .data files "
             "in one folder"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be opened ({error})") from error
+        )
+    regular_file(path)
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be opened ({reason(error)})") from error
 
 
 def _read_some(path: Path, limit: int) -> bytes:
     with _open(path) as file:
         try:
-            return file.read(limit)
+            return file.read(min(limit, os.fstat(file.fileno()).st_size))
         except OSError as error:
-            raise CheckpointError(f"{path}: cannot be read ({error})") from error
+            raise CheckpointError(f"{path}: cannot be read ({reason(error)})") from error
 
 
 def _shape(message: Message, where: str) -> _Shape:

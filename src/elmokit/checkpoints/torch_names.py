@@ -7,53 +7,18 @@ already added, and highways whose gate multiplies the input, so its sign is flip
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from elmokit.checkpoints.archives import check_expansion
 from elmokit.checkpoints.bilm_names import count_parts, expect_option
 from elmokit.config import CharacterConfig, LstmConfig
 from elmokit.errors import CheckpointError
 
 Tensors = Mapping[str, Tensor]
 Weights = dict[str, Tensor]
-
-_MOST_COMPRESSION = 200  # a tensor that claims to be larger than this times its file is damage
-
-
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a state dict saved by torch of any age; nothing but tensors is ever unpickled."""
-    check_expansion(path)
-    try:
-        size = path.stat().st_size
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about old storages, which users cannot change
-            data = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged pickles raise nearly every built-in kind
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(
-            f"{path}: not a file of tensors, or damaged, or it would run code ({reason})"
-        ) from None
-    if not isinstance(data, Mapping):
-        raise CheckpointError(f"{path}: expected a table of tensors, found {type(data).__name__}")
-    tensors: dict[str, Tensor] = {}
-    for name, value in data.items():
-        if not isinstance(value, Tensor):
-            continue
-        # A tensor can claim any shape over few bytes, or have no bytes at all.
-        plain = value.layout == torch.strided and value.device.type == "cpu"
-        if not plain or value.numel() * value.element_size() > _MOST_COMPRESSION * size:
-            raise CheckpointError(
-                f"{path}: the tensor {name} of shape {tuple(value.shape)} is not stored in full"
-            )
-        numbers = value.detach().float() if value.is_floating_point() else value
-        tensors[str(name)] = numbers.contiguous()
-    return tensors
 
 
 def get(tensors: Tensors, name: str, where: str, dims: int) -> Tensor:

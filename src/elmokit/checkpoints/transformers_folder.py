@@ -42,5 +42,5 @@ def read(folder: Path) -> Checkpoint:
         name.removeprefix("elmo.").removeprefix("bilm."): tensor
         for name, tensor in stored.tensors.items()
     }
-    check_sizes(path, config, sum(tensor.numel() for tensor in weights.values()))
+    check_sizes(path, config, weights)
     return Checkpoint(config, weights, KIND, str(folder), *read_word_lists(folder, config.text))

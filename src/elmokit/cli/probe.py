@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, validators
 
 from elmokit.cli.options import (
     MODEL_NAMES,
@@ -36,7 +36,12 @@ Against = Annotated[
         "word vectors, or another model."
     ),
 ]
-Seed = Annotated[int, Parameter(help="Sets everything that is random.")]
+Seed = Annotated[
+    int,
+    Parameter(
+        validator=validators.Number(gte=0, lt=1 << 64), help="Sets everything that is random."
+    ),
+]
 Layer = Annotated[int | None, Parameter(help="The layer to look at; the top one when left out.")]
 IgnoreCase = Annotated[bool, Flag, Parameter(help="Bank is a use of bank.")]
 
@@ -54,17 +59,11 @@ class Outputs:
     ] = None
     as_json: Json = False
 
-    def check(self, inputs: Sequence[str | Path], *others: Path) -> None:
-        """Raise for paths that cannot be written to, before any work is done.
+    def check(self) -> None:
+        """Raise for paths that cannot be written to, before any work is done."""
+        from elmokit.files import final_path
 
-        `others` are written too. No output may be one of the inputs.
-        """
-        from elmokit.files import check_output, final_path
-
-        paths = [*(self.plot or ()), *([] if self.report is None else [self.report])]
-        for path in (*paths, *others):
-            check_output(path, *inputs)
-        if paths:
+        if paths := [*(self.plot or ()), *([] if self.report is None else [self.report])]:
             from elmokit.probes.report import check_plot, need_matplotlib
 
             need_matplotlib()
@@ -145,20 +144,9 @@ class Probing(Outputs):
         """Call the probe of this name for every model, then show the answers together."""
         from elmokit import probes
 
-        save = options.get("save")
-        inputs = [*_paths((data, {**options, "save": None})), *(self.model or ()), *(against or ())]
-        self.check(inputs, *_paths(save))
+        self.check()
         ask = getattr(probes, name)
         self.show(name, [ask(found, *data, **options) for found in self.models(against, text)])
-
-
-def _paths(value: Any) -> list[Path]:
-    """All paths among arguments."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [path for item in value for path in _paths(item)]
-    return [value] if isinstance(value, Path) else []
 
 
 PROBING, TEXT = Probing(), Text()
@@ -354,7 +342,6 @@ def change(  # noqa: D417 - options that verbs share bring their own help
     from elmokit.probes.data import read_scores
 
     scores = None if gold is None else read_scores(gold)
-    how.check(_paths((first, second, gold)))
     chosen = words or (None if scores is None else list(scores))
     how.answer(
         "change", first, second, chosen, layer=layer, rank=rank, most_uses=most_uses,
@@ -400,7 +387,7 @@ def layers(  # noqa: D417 - options that verbs share bring their own help
 
     if not predictors:
         raise UsageError("Give at least one saved predictor.")
-    how.check(predictors)
+    how.check()
     how.show("layers", [probes.layers(predictors)])
 
 

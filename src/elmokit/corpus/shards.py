@@ -28,9 +28,9 @@ The table is sorted, so a vocabulary of V words is its first V rows, and the tar
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
-import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -40,8 +40,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.errors import DataError
-from elmokit.files import restore_interrupted
+from elmokit.errors import DataError, reason
+from elmokit.files import regular_file
 
 FORMAT = "elmokit-corpus"
 VERSION = 1
@@ -57,15 +57,6 @@ TokenIds: TypeAlias = npt.NDArray[np.uint32]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _CHECKSUM_BLOCK = 1 << 20
-_OWN_NAMES = re.compile(
-    rf"{re.escape(DESCRIPTION)}|{re.escape(WORDS)}|{re.escape(COUNTS)}"
-    rf"|({'|'.join(SPLITS)})-\d{{5,}}\.(tokens|starts|documents)\.npy"
-)
-
-
-def is_corpus_file(name: str) -> bool:
-    """Whether a file of this name belongs to a corpus; others in its folder do not."""
-    return _OWN_NAMES.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
@@ -127,8 +118,10 @@ class TokenCorpus:
                 str(name): (int(file["bytes"]), int(file["crc32"]))
                 for name, file in description["files"].items()
             }
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problem = f"a field is missing or wrong ({error})"
+            for split in SPLITS:
+                _check_sizes(self._counts[split], *self._shards[split])
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            problem = f"a field is missing or wrong ({reason(error)})"
             raise _damaged(self.folder / DESCRIPTION, problem) from error
         for name, (size, _) in self._files.items():
             if name != Path(name).name:
@@ -145,8 +138,12 @@ class TokenCorpus:
     @functools.cached_property
     def words(self) -> list[str]:
         """The word table; an id is a row of it."""
-        data = (self.folder / WORDS).read_bytes()
-        return data.decode("utf-8").removesuffix("\n").split("\n")
+        path = self.folder / WORDS
+        regular_file(path, DataError)
+        try:
+            return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise _damaged(path, f"it is not UTF-8 ({error.reason})") from None
 
     @functools.cached_property
     def counts(self) -> Numbers:
@@ -195,7 +192,8 @@ class TokenCorpus:
             starts=part("starts", "<i8", size.sentences + 1),
             documents=part("documents", "<i8", size.documents),
         )
-        if (shard.starts[0], shard.starts[-1]) != (0, size.tokens):
+        ends = (shard.starts[0], shard.starts[-1])
+        if ends != (0, size.tokens) or bool((np.diff(shard.starts) < 0).any()):
             raise _damaged(self.folder / f"{size.name}.starts.npy", "it does not fit the tokens")
         return shard
 
@@ -343,16 +341,16 @@ def checksum(path: Path) -> int:
 def _read_description(folder: Path) -> dict[str, Any]:
     path = folder / DESCRIPTION
     try:
+        if os.path.exists(path):
+            regular_file(path, DataError)
         description = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
-        if restore_interrupted(folder) and path.is_file():
-            return _read_description(folder)
         raise DataError(
             f"{folder} is no prepared corpus: it has no {DESCRIPTION}. "
             "Make one with: elmokit corpus prepare TEXT -o FOLDER"
         ) from None
-    except ValueError as error:
-        raise _damaged(path, f"not valid JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"not valid JSON: {reason(error)}") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise DataError(f"{path}: the format is not {FORMAT!r}; give a prepared corpus")
     if description.get("version") != VERSION:
@@ -361,6 +359,15 @@ def _read_description(folder: Path) -> dict[str, Any]:
             "Use the elmokit that wrote it, or prepare the text again."
         )
     return description
+
+
+def _check_sizes(*parts: SplitCounts | ShardSize) -> None:
+    for name, value in itertools.chain(*(asdict(part).items() for part in parts)):
+        if name == "name":
+            if not isinstance(value, str) or value != Path(value).name:
+                raise ValueError(f"the shard {value!r} is outside the folder")
+        elif type(value) is not int or value < 0:
+            raise ValueError(f"{name} is {value!r}, no count")
 
 
 def _check_size(path: Path, size: int) -> None:
@@ -372,10 +379,11 @@ def _check_size(path: Path, size: int) -> None:
 
 
 def _load(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    regular_file(path, DataError)
     try:
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise _damaged(path, str(error)) from error
+        array: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # damaged headers raise nearly every built-in kind
+        raise _damaged(path, reason(error)) from error
     if array.dtype != dtype or array.ndim != 1:
         raise _damaged(path, f"it holds {array.dtype}, not {dtype}")
     return array

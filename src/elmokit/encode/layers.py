@@ -5,11 +5,11 @@ torch is imported where it is needed: integrations without torch use the names o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from elmokit.config import MAX_FLOAT
 from elmokit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def layer_weights(layers: object, count: int) -> tuple[float, ...] | None:
         return tuple(float(i == layers % count) for i in range(count))
     if isinstance(layers, Sequence) and not isinstance(layers, str):
         weights = [float(weight) for weight in layers]
-        if not all(map(math.isfinite, weights)):
+        if not all(abs(weight) < MAX_FLOAT for weight in weights):
             raise ConfigError(f"layers={list(layers)!r}: the weights must be finite numbers")
         if len(weights) != count:
             raise ConfigError(f"layers: {len(weights)} weights given, the model has {count} layers")

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from elmokit.checkpoints.onnx_graph import FORMAT_VERSION, METADATA_PREFIX
 from elmokit.config import ModelConfig, from_dict
 from elmokit.encode.layers import NO_MIX, Pool, check_pool, layer_weights
-from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, reason
+from elmokit.files import regular_file
 from elmokit.text.batching import run_in_batches
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer, is_tokens
@@ -186,16 +187,14 @@ def _open(path: Path, threads: int | None, providers: Sequence[str]) -> Any:
         import onnxruntime
     except ImportError as error:
         raise MissingExtraError("onnxruntime", "onnx", "OnnxElmo") from error
-    if not path.is_file():
-        raise CheckpointError(f"{path}: no such file")
+    regular_file(path)
     options = onnxruntime.SessionOptions()
     if threads is not None:
         options.intra_op_num_threads = threads
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=list(providers))
     except Exception as error:  # onnxruntime has a class for each of its states
-        reason = str(error).splitlines()[0]
-        raise CheckpointError(f"{path}: onnxruntime cannot open it ({reason})") from None
+        raise CheckpointError(f"{path}: onnxruntime cannot open it ({reason(error)})") from None
 
 
 def _parse(path: str | Path, name: str, text: str) -> Any:

@@ -60,6 +60,8 @@ def generate(
         raise ConfigError(f"top_k={top_k!r}: give a positive number of words")
     if top_p is not None and not 0 < top_p <= 1:
         raise ConfigError(f"top_p={top_p!r}: give a share above 0, at most 1")
+    if seed is not None and (type(seed) is not int or not 0 <= seed < 1 << 64):
+        raise ConfigError(f"seed={seed!r}: give a whole number from 0, below 2**64")
     model = LanguageModel(elmo)
     allowed = model.is_word().cpu().clone()  # (V,)
     allowed[model.end] = True

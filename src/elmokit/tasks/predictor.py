@@ -66,8 +66,6 @@ FACTS_FILE = "predictor.json"
 WEIGHTS_FILE = "weights.safetensors"
 ELMO_FOLDER = "elmo"
 STATIC_FILE = "static.bin"
-LONG_TEXT = 10_000
-"""Characters of a text that is tokenised so that other threads can run in between."""
 
 
 @dataclass(frozen=True)
@@ -247,9 +245,7 @@ class Predictor:
 
     def tokenize(self, text: str) -> tuple[str, ...]:
         """Split text as in training."""
-        # A text has at most as many tokens as characters: this limit changes no result.
-        most = len(text) if len(text) >= LONG_TEXT else None
-        return tuple(get_tokenizer(self.facts.config.inputs.tokenizer).tokenize(text, most))
+        return tuple(get_tokenizer(self.facts.config.inputs.tokenizer).tokenize(text))
 
     def to(self, device: str | torch.device) -> Predictor:
         """Move everything to a device."""

@@ -114,6 +114,11 @@ class UnicodeAlphabet(Alphabet):
 
     def __init__(self, config: CharacterConfig, text: TextConfig, symbols: Sequence[str]) -> None:
         super().__init__(config, text)
+        if len(symbols) != config.rows:
+            raise CheckpointError(
+                f"the character dictionary has {len(symbols)} symbols, the model's table "
+                f"{config.rows} rows: this dictionary belongs to another model"
+            )
         index = {symbol: i for i, symbol in enumerate(symbols) if symbol}
         for name in (text.begin, text.end, "<oov>", "<pad>", "<bow>", "<eow>"):
             if name not in index:

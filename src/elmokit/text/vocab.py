@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from elmokit.config import TextConfig
-from elmokit.errors import CheckpointError
+from elmokit.errors import CheckpointError, reason
+from elmokit.files import regular_file
+from elmokit.limits import LINE_BYTES, budget_for
 
+_BLOCK = 1 << 20
 _SKIPPED_LINE = "!!!MAXTERMID"  # bilm-tf skips this line without using an id
 
 
@@ -58,16 +61,27 @@ def split_lines(data: bytes, where: str) -> list[str]:
     return lines
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a word list, plain or gzip-compressed, within the limits."""
+    regular_file(path)
+    budget = budget_for(path)
+    blocks = []
+    try:
+        with path.open("rb") as file:
+            packed = file.peek(2)[:2] == b"\x1f\x8b"
+            read = gzip.GzipFile(fileobj=file).read if packed else file.read
+            while block := read(_BLOCK):
+                budget.spend(len(block) + LINE_BYTES * block.count(b"\n"), "its list of words")
+                blocks.append(block)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CheckpointError(f"{path}: cannot be read ({reason(error)})") from None
+    return split_lines(b"".join(blocks), str(path))
+
+
 def read_vocabulary(path: Path, text: TextConfig) -> Vocabulary:
     """Read a published vocabulary: one word per line, plain or gzip-compressed.
 
     ASCII white space around a word is dropped, other spaces are part of it.
     """
-    try:
-        data = path.read_bytes()
-        if data.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise CheckpointError(f"{path}: the vocabulary cannot be read ({error})") from None
-    lines = (line.strip(" \t\r") for line in split_lines(data, str(path)))
+    lines = (line.strip(" \t\r") for line in read_lines(path))
     return Vocabulary((word for word in lines if word != _SKIPPED_LINE), text)

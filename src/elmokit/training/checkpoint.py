@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from elmokit.errors import CheckpointError
+from elmokit.errors import CheckpointError, reason
 from elmokit.files import read_tensors, write_tensors
 
 _KEPT = 2
@@ -74,5 +74,5 @@ def _read(path: Path) -> Snapshot:
             raise ValueError("the checksum of its facts differs")
         facts = json.loads(metadata["facts"])
         return Snapshot(facts.pop("step"), tensors, facts)
-    except (ValueError, KeyError) as error:
-        raise CheckpointError(f"{path}: not a whole snapshot ({error})") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not a whole snapshot ({reason(error)})") from None

@@ -8,11 +8,11 @@ from typing import Any, NoReturn, cast
 from numpy.typing import NDArray
 
 from elmokit.errors import DataError
+from elmokit.files import regular_file
+from elmokit.limits import budget_for
 
 _BLOCK = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
-# Deflate cannot shrink data by more than this factor, so a gzip file bounds its own contents.
-_DEFLATE_RATIO = 1032
 
 
 def open_stream(path: Path) -> tuple[BufferedReader, int]:
@@ -21,17 +21,35 @@ def open_stream(path: Path) -> tuple[BufferedReader, int]:
     Also returns the greatest number of bytes that the stream can hold: a size claimed by a header
     is compared with it before memory is allocated.
     """
+    size = regular_file(path, DataError)
     try:
         file = path.open("rb")
         magic = file.read(2)
         if magic != _GZIP_MAGIC:
             file.seek(0)
-            return file, path.stat().st_size
+            return file, size
         file.close()
     except OSError as error:
         raise DataError(f"{path}: cannot be opened ({error.strerror}). Check the path.") from error
-    decompressed = cast(RawIOBase, gzip.GzipFile(path, "rb"))  # GzipFile reads as raw streams do
-    return BufferedReader(decompressed, _BLOCK), path.stat().st_size * _DEFLATE_RATIO
+    decompressed = _BoundedGzip(path, budget_for(path, DataError).total)
+    return BufferedReader(cast(RawIOBase, decompressed), _BLOCK), decompressed.bound
+
+
+class _BoundedGzip(gzip.GzipFile):
+    """A gzip file that ends in an error once it has expanded to more than `bound` bytes."""
+
+    def __init__(self, path: Path, bound: int) -> None:
+        super().__init__(path, "rb")
+        self.bound = bound
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        if self.tell() > self.bound:
+            raise DataError(
+                f"{self.name}: expands to far more than its own size (the limit is "
+                f"{self.bound >> 20:,} MiB); refused. Decompress it first if you trust it."
+            )
+        return data
 
 
 class ByteReader:

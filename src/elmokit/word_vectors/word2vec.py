@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import DataError
+from elmokit.limits import LINE_BYTES, budget_for
 from elmokit.word_vectors.byte_stream import ByteReader
 
 Table = tuple[list[str], NDArray[np.float32]]
@@ -134,7 +135,8 @@ def check_claim(path: Path, header: tuple[int, int], needed: int, bound: int) ->
 
 
 def allocate(path: Path, rows: int, dim: int) -> NDArray[np.float32]:
-    """Memory for a table; the header of a gzip file cannot be checked beforehand."""
+    """Memory for a table and its words, within the limits."""
+    budget_for(path, DataError).spend(rows * (4 * dim + LINE_BYTES), "its table")
     try:
         return np.empty((rows, dim), dtype="<f4")
     except MemoryError as error:

@@ -15,7 +15,7 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.files import atomic_file
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.tokens import get_tokenizer
-from elmokit.text.vocab import Vocabulary, split_lines
+from elmokit.text.vocab import Vocabulary, read_lines
 
 PAD, WORD = "<pad>", "<unk>"
 """The whole vocabulary of ``input_ids``: padding (0), a word (1)."""
@@ -55,8 +55,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         self.sizes = from_dict(ModelConfig, bilm, "bilm")
-        self.vocabulary = vocabulary if words_file is None else _lines(words_file)
-        self.symbols = symbols if symbols_file is None else _lines(symbols_file)
+        self.vocabulary = vocabulary if words_file is None else read_lines(Path(words_file))
+        self.symbols = symbols if symbols_file is None else read_lines(Path(symbols_file))
         words = self.vocabulary
         known = None if words is None else Vocabulary(words, self.sizes.text)
         self.inputs = InputBuilder(self.sizes, known, self.symbols)
@@ -176,7 +176,3 @@ class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
                 temporary.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8"))
             written.append(str(path))
         return tuple(written)
-
-
-def _lines(path: str) -> list[str]:
-    return split_lines(Path(path).read_bytes(), path)
