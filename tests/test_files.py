@@ -1,15 +1,34 @@
-"""Atomic folders and tensor files, which several rooms share."""
+"""Atomic outputs, locks and tensor files, which several rooms share."""
 
+import errno
+import fcntl
+import itertools
 import json
+import os
+import subprocess
+import sys
+import textwrap
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from elmokit.errors import CheckpointError, DataError
-from elmokit.files import atomic_folder, read_tensors, write_tensors
+from elmokit.errors import CheckpointError, ConfigError, DataError
+from elmokit.files import (
+    LockFile,
+    atomic_file,
+    atomic_folder,
+    check_output,
+    create_hdf5,
+    read_tensors,
+    restore_interrupted,
+    scratch,
+    write_tensors,
+    write_text,
+)
 
 TENSORS = {
     "matrix": torch.arange(12.0).reshape(3, 4),
@@ -22,6 +41,10 @@ TENSORS = {
 
 def refuse(folder: Path) -> None:
     raise DataError(f"{folder} must stay")
+
+
+def everything(name: str) -> bool:
+    return True
 
 
 def test_tensors_come_back_with_their_metadata(tmp_path):
@@ -88,7 +111,7 @@ def test_missing_unreadable_and_unexpected_files_are_named(tmp_path):
 
 
 def test_folder_appears_when_it_is_filled(tmp_path):
-    with atomic_folder(tmp_path / "out", refuse) as folder:
+    with atomic_folder(tmp_path / "out", refuse, owns=everything) as folder:
         (folder / "a").write_text("new")
         assert not (tmp_path / "out").exists()
     assert (tmp_path / "out" / "a").read_text() == "new"
@@ -98,13 +121,18 @@ def test_folder_is_replaced_only_where_the_caller_allows_it(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").write_text("old")
     (tmp_path / "out" / "notes").write_text("mine")
-    with pytest.raises(DataError, match="must stay"), atomic_folder(tmp_path / "out", refuse):
+    with (
+        pytest.raises(DataError, match="must stay"),
+        atomic_folder(tmp_path / "out", refuse, owns=everything),
+    ):
         pytest.fail("it must not come so far")
-    with atomic_folder(tmp_path / "out", lambda folder: None, own_files={"a", "b"}) as folder:
+    with atomic_folder(
+        tmp_path / "out", lambda folder: None, owns={"a", "b"}.__contains__
+    ) as folder:
         (folder / "a").write_text("new")
     assert (tmp_path / "out" / "a").read_text() == "new"
     assert (tmp_path / "out" / "notes").read_text() == "mine"
-    with atomic_folder(tmp_path / "out", lambda folder: None) as folder:
+    with atomic_folder(tmp_path / "out", lambda folder: None, owns=everything) as folder:
         (folder / "a").write_text("newer")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -113,7 +141,236 @@ def test_folder_is_replaced_only_where_the_caller_allows_it(tmp_path):
 def test_folder_that_fails_leaves_the_old_one(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").write_text("old")
-    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "out", lambda folder: None):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        atomic_folder(tmp_path / "out", lambda folder: None, owns=everything),
+    ):
         raise KeyboardInterrupt
     assert (tmp_path / "out" / "a").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+# Killed processes
+
+
+def run_script(folder: Path, script: str) -> subprocess.Popen[str]:
+    """A Python process that has imported the writers; it prints a line when it has come so far."""
+    header = "import os, pathlib, signal, sys\nimport elmokit.files as files\n"
+    return subprocess.Popen(
+        [sys.executable, "-c", header + textwrap.dedent(script)],
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+WAIT_INSIDE = """
+with files.atomic_file("out.txt") as temporary:
+    temporary.write_text("half")
+    print("inside", flush=True)
+    sys.stdin.read()
+    temporary.write_text("theirs")
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_writer_of_the_same_path(tmp_path):
+    with run_script(tmp_path, WAIT_INSIDE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "inside\n"
+        process.kill()
+    assert len(list(tmp_path.iterdir())) == 1, "a hidden folder"
+    write_text(tmp_path / "other.txt", "another output leaves it alone")
+    assert len(list(tmp_path.iterdir())) == 2
+    write_text(tmp_path / "out.txt", "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.txt", "out.txt"]
+
+
+def test_what_a_live_process_is_writing_is_left_alone(tmp_path):
+    with run_script(tmp_path, WAIT_INSIDE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        write_text(tmp_path / "out.txt", "ours")
+        with (
+            pytest.raises(DataError, match=rf"process {process.pid} on .* is writing it"),
+            scratch(tmp_path / "out.txt", alone=True),
+        ):
+            pytest.fail("it must not come so far")
+        process.communicate("", timeout=60)
+    assert (tmp_path / "out.txt").read_text() == "theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_many_writers_of_one_path_do_not_disturb_each_other(tmp_path):
+    script = """
+    for number in range(200):
+        files.write_text("out.txt", f"{os.getpid()} {number}")
+    """
+    processes = [run_script(tmp_path, script) for _ in range(3)]
+    for process in processes:
+        process.communicate("", timeout=120)
+        assert process.returncode == 0
+    assert (tmp_path / "out.txt").read_text().endswith(" 199")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+
+@pytest.mark.parametrize("has_exchange", [True, False])
+def test_a_folder_is_old_or_new_whenever_its_writer_is_killed(tmp_path, has_exchange):
+    """Killed before every single system call that changes names, links or removes."""
+    script = """
+    calls, last = 0, int(sys.argv[1])
+    def counted(function):
+        def call(*arguments, **options):
+            global calls
+            calls += 1
+            if calls == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+        return call
+    for name in ("replace", "link", "unlink", "rmdir", "mkdir", "rename"):
+        setattr(os, name, counted(getattr(os, name)))
+    files._exchange = counted(files._exchange)
+    if sys.argv[2] == "False":
+        files._exchange = lambda one, other: False
+    owns = {"a", "b", "c"}.__contains__
+    with files.atomic_folder("out", lambda folder: None, owns=owns) as fresh:
+        for name in "ac":
+            (fresh / name).write_text("new")
+    """
+    header = "import os, pathlib, signal, sys\nimport elmokit.files as files\n"
+    command = [sys.executable, "-c", header + textwrap.dedent(script)]
+    seen = set()
+    for number in itertools.count(1):
+        folder = tmp_path / str(number)
+        (folder / "out" / "notes").mkdir(parents=True)
+        for name in ("a", "b", "thesis", "notes/note"):
+            (folder / "out" / name).write_text("old")
+        done = subprocess.run([*command, str(number), str(has_exchange)], cwd=folder, check=False)
+        assert restore_interrupted(folder / "out")
+        own = {name: (folder / "out" / name).exists() for name in "abc"}
+        seen.add(tuple(own.values()))
+        assert own in ({"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 0, "c": 1}), number
+        assert (folder / "out" / "a").read_text() == ("old" if own["b"] else "new")
+        for name in ("thesis", "notes/note"):
+            assert (folder / "out" / name).read_text() == "old", (number, name)
+        # The next writer finds its way, and leaves nothing of the killed one.
+        with atomic_folder(folder / "out", lambda _: None, owns=lambda name: name in "abc"):
+            pass
+        assert sorted(path.name for path in folder.rglob("*")) == ["note", "notes", "out", "thesis"]
+        if done.returncode == 0:
+            break
+    assert len(seen) == 2
+    assert number > 5
+
+
+def test_two_folders_change_places_where_the_system_can(tmp_path):
+    from elmokit.files import _exchange
+
+    if sys.platform != "linux":
+        pytest.skip("a call of Linux")
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    assert _exchange(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "a" / "b").exists()
+    assert not _exchange(tmp_path / "a", tmp_path / "missing")
+
+
+def test_a_file_system_without_locks_is_written_to_without_them(tmp_path, monkeypatch):
+    def missing(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", missing)
+    with atomic_file(tmp_path / "a") as first, atomic_file(tmp_path / "a") as second:
+        assert first != second
+        first.write_text("one")
+        second.write_text("two")
+    assert (tmp_path / "a").read_text() == "one"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_lock_is_held_once_and_names_its_holder(tmp_path):
+    lock = LockFile.take(tmp_path / "lock")
+    assert lock is not None
+    assert LockFile.take(tmp_path / "lock") is None
+    assert LockFile.holder(tmp_path / "lock").startswith(f"process {os.getpid()} on ")
+    lock.release()
+    assert not list(tmp_path.iterdir())
+    again = LockFile.take(tmp_path / "lock")
+    assert again is not None
+    again.release()
+
+
+# Outputs and inputs
+
+
+def test_no_output_may_be_an_input_by_any_name(tmp_path):
+    folder, file = tmp_path / "in", tmp_path / "in" / "text"
+    folder.mkdir()
+    file.write_text("text")
+    (tmp_path / "symbolic").symlink_to(file)
+    (tmp_path / "hard").hardlink_to(file)
+    for output in (file, folder / ".." / "in" / "text", tmp_path / "symbolic", tmp_path / "hard"):
+        with pytest.raises(ConfigError, match="input and output are the same file"):
+            check_output(output, "-", None, file)
+    with pytest.raises(ConfigError, match="input and output are the same folder"):
+        check_output(folder, folder)
+    with pytest.raises(ConfigError, match=r"the input .*text is in this folder"):
+        check_output(folder, file)
+    with pytest.raises(ConfigError, match=r"this is part of the input .*in\."):
+        check_output(file, folder)
+    check_output(folder / "new", folder)
+    check_output(tmp_path / "other", file, "no such file")
+
+
+# Errors of the disk
+
+
+def full_hdf5(path: Path) -> None:
+    with create_hdf5(path) as file:
+        file.create_dataset("a", data=np.zeros(1 << 18))
+
+
+def full_numpy(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.zeros(1 << 18))
+
+
+FULL = {
+    "plain": lambda path: path.write_bytes(bytes(1 << 20)),
+    "numpy": full_numpy,
+    "hdf5": full_hdf5,
+    "safetensors": lambda path: write_tensors(path, {"a": torch.zeros(1 << 18)}),
+}
+
+
+@pytest.mark.parametrize("writer", FULL)
+def test_an_error_of_the_disk_names_the_output(tmp_path, writer):
+    """A limit of the process on the size of files: writing fails as on a full disk."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with (
+            pytest.raises(OSError, match=r"File too large|No space") as caught,
+            atomic_file(tmp_path / "out") as temporary,
+        ):
+            FULL[writer](temporary)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.filename == str(tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_permissions_are_those_of_any_new_file(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        write_tensors(tmp_path / "tensors", TENSORS)
+        with atomic_file(tmp_path / "copied") as temporary:
+            temporary.touch(0o600)
+        (tmp_path / "plain").touch()
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(set(modes.values())) == 1, modes

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from elmokit.config import ModelConfig
     from elmokit.encode.elmo import Elmo
     from elmokit.encode.embedding import ElmoEmbedding
-    from elmokit.encode.loading import load
+    from elmokit.encode.loading import check_models, load
     from elmokit.encode.similarity import similarity
     from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
     from elmokit.integrations.onnx import OnnxElmo
@@ -63,7 +63,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "encode.loading": "load",
+            "encode.loading": "check_models load",
             "encode.elmo": "Elmo",
             "encode.embedding": "ElmoEmbedding",
             "encode.similarity": "similarity",

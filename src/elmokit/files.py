@@ -1,9 +1,9 @@
 """Files: atomic outputs, JSON, and tensors with checksums.
 
-An output is written under a temporary name in the folder of its final path and moved there, by
-one rename, when nothing went wrong. After an error or Ctrl-C the temporary file or folder is
-removed, and what was at the final path before is unchanged; after a kill a hidden ``.part`` may
-be left behind.
+An output is written in a hidden folder ``.elmokit-….part`` beside its final path and moved there,
+by one system call, when nothing went wrong. After an error, Ctrl-C or SIGTERM the hidden folder is
+removed, and what was at the final path before is unchanged. After a kill it is left behind; the
+next writer of the same path removes it, because its lock has vanished with the process.
 
 Tensors are stored as safetensors with a CRC-32 of each one in the metadata:
 
@@ -13,18 +13,22 @@ Tensors are stored as safetensors with a CRC-32 of each one in the metadata:
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
+import sys
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from elmokit.errors import CheckpointError, DataError, ElmokitError, reason
+from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError, reason
 from elmokit.limits import budget_for, current
 
 if TYPE_CHECKING:
@@ -34,6 +38,13 @@ if TYPE_CHECKING:
 
 _MOST_DIGITS = 20
 _CHECKSUMS = "crc32"
+_PART = ".part"
+_LOCK = "lock"
+_OLD = "old"
+_LOCKED_BYTE = 1 << 20
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_ERRNO = re.compile(r"(?:errno = |code: |os error )(\d+)")
+_CUT_SHORT = re.compile(r"\d+ requested and \d+ written")
 
 
 def regular_file(path: str | os.PathLike[str], error: type[ElmokitError] = CheckpointError) -> int:
@@ -54,11 +65,6 @@ def regular_file(path: str | os.PathLike[str], error: type[ElmokitError] = Check
     return status.st_size
 
 
-def temporary_beside(path: Path) -> Path:
-    """A fresh hidden name in the folder of `path`; nothing is created."""
-    return path.with_name(f".elmokit-{secrets.token_hex(6)}.part")
-
-
 def final_path(path: str | os.PathLike[str]) -> Path:
     """Where output for `path` has to go, symbolic links followed; a `DataError` if it cannot."""
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
@@ -74,16 +80,226 @@ def final_path(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def check_output(output: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None) -> None:
+    """Refuse an output that would replace or contain an input, by whatever name or link.
+
+    Inputs that are no files or folders (None, ``-``, names of models) are passed over.
+
+    Raises:
+        ConfigError: It is an input, or part of one, or a folder with an input in it.
+    """
+    target = Path(os.path.realpath(output))
+    if not target.exists():
+        return
+    for given in inputs:
+        if given is None or not os.path.exists(given):
+            continue
+        source = Path(os.path.realpath(given))
+        if target.samefile(source):
+            kind = "folder" if target.is_dir() else "file"
+            raise ConfigError(f"{output}: input and output are the same {kind}")
+        if target.is_relative_to(source):
+            raise ConfigError(f"{output}: this is part of the input {given}. Give another output.")
+        if source.is_relative_to(target):
+            raise ConfigError(f"{output}: the input {given} is in this folder. Give another one.")
+
+
+# Locks. The system releases them when the process ends, however it does.
+
+
+class LockFile:
+    """A file that exists, locked, while this process works on something; made by `take`."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, path: Path) -> LockFile | None:
+        """Create and lock a file; None if a live process holds it.
+
+        Raises:
+            LocksMissingError: The file system has no locks.
+        """
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                if not _try_lock(descriptor):
+                    os.close(descriptor)
+                    return None
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    break
+            except FileNotFoundError:  # its last holder has removed it in between
+                pass
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+        import platform
+
+        with suppress(OSError):  # a full disk: then the holder has no name
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode())
+        return cls(path, descriptor)
+
+    @staticmethod
+    def holder(path: Path) -> str:
+        """Who holds a lock, for messages."""
+        with suppress(OSError):
+            return path.read_text(encoding="utf-8", errors="replace").strip() or "a process"
+        return "a process"
+
+    def release(self) -> None:
+        """Remove the file and unlock it."""
+        if sys.platform == "win32":  # where open files cannot be removed
+            os.close(self._descriptor)
+        with suppress(OSError):
+            self._path.unlink()
+        if sys.platform != "win32":
+            os.close(self._descriptor)
+
+
+class LocksMissingError(OSError):
+    """The file system has no locks."""
+
+
+def _try_lock(descriptor: int) -> bool:
+    if sys.platform == "win32":
+        import msvcrt
+
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)  # the text before it stays readable
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise LocksMissingError(error.errno, error.strerror) from None
+    return True
+
+
+# Atomic outputs
+
+
+@contextmanager
+def scratch(path: Path, *, alone: bool = False) -> Iterator[Path]:
+    """A temporary path, with the name of `path`, in a hidden folder beside it; nothing is there.
+
+    The folder is locked while the block runs and removed afterwards. What killed processes have
+    left there for the same `path` is removed first.
+
+    Args:
+        path: The final path, without symbolic links.
+        alone: Refuse, with a `DataError`, while a live process is writing the same `path`.
+    """
+    try:
+        folder, lock = _take_folder(path, alone)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    try:
+        yield folder / path.name
+    finally:
+        _clear(folder)
+        if lock is not None:
+            lock.release()
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _hidden_folder(path: Path, number: int | str) -> Path:
+    # A hash: the name itself with something added may be too long for the file system.
+    mark = hashlib.blake2b(os.fsencode(path.name), digest_size=6).hexdigest()
+    return path.with_name(f".elmokit-{mark}-{number}{_PART}")
+
+
+def _take_folder(path: Path, alone: bool) -> tuple[Path, LockFile | None]:
+    """Lock the first free one of the hidden folders of `path`; remove others that are stale."""
+    found: tuple[Path, LockFile] | None = None
+    number = 0
+    while True:
+        folder = _hidden_folder(path, number)
+        if found is not None and not folder.is_dir():
+            return found
+        with suppress(FileExistsError):
+            folder.mkdir()
+        try:
+            lock = LockFile.take(folder / _LOCK)
+        except LocksMissingError:
+            (folder / _LOCK).unlink(missing_ok=True)
+            with suppress(OSError):
+                folder.rmdir()
+            folder = _hidden_folder(path, secrets.token_hex(6))
+            folder.mkdir()
+            return folder, None
+        except FileNotFoundError:  # its last owner has removed it in between
+            continue
+        except OSError:
+            with suppress(OSError):
+                folder.rmdir()
+            raise
+        number += 1
+        if lock is None:
+            if alone:
+                holder = LockFile.holder(folder / _LOCK)
+                raise DataError(f"{path}: {holder} is writing it. Wait for its end.")
+            continue
+        _put_back(folder, path)
+        _clear(folder)
+        if found is None:
+            found = folder, lock
+        else:
+            lock.release()
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _clear(folder: Path) -> None:
+    for left in folder.iterdir():
+        if left.name != _LOCK:
+            remove(left)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove what killed processes have left unfinished in a folder; live ones are left alone."""
+    for part in folder.glob(f".*{_PART}"):
+        try:
+            lock = LockFile.take(part / _LOCK) if part.is_dir() else None
+        except OSError:
+            continue
+        if lock is not None or part.is_file():
+            remove(part)
+        if lock is not None:
+            lock.release()
+            with suppress(OSError):
+                part.rmdir()
+
+
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path to write to; it becomes `path` when the block ends without an error."""
     target = final_path(path)
-    temporary = temporary_beside(target)
-    try:
+    with scratch(target) as temporary, _disk_errors(path):
         yield temporary
+        # Some libraries let nobody but the owner read; permissions are to be as for other files.
+        mode = temporary.parent.stat().st_mode & 0o666
+        if temporary.stat().st_mode & 0o777 != mode:
+            temporary.chmod(mode)
         os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -97,29 +313,28 @@ def atomic_folder(
     path: str | os.PathLike[str],
     check: Callable[[Path], None],
     *,
-    own_files: Collection[str] | None = None,
+    owns: Callable[[str], bool],
+    alone: bool = False,
 ) -> Iterator[Path]:
     """Give a temporary folder to fill; it becomes `path` when the block ends without an error.
 
     Args:
         path: The final path: nothing is there, an empty folder, or one that may be replaced.
         check: Called with a folder that is there and is not empty; raises if it must stay.
-        own_files: Names that belong to the output; files of other names in a folder that is
-            replaced are kept. All of it is replaced when left out.
+        owns: Whether a name belongs to the output. What has another name in a folder that is
+            replaced stays in it.
+        alone: As for `scratch`.
     """
     target = Path(os.path.realpath(path))
     _check_replaceable(target, check)
-    temporary = temporary_beside(target)
-    temporary.mkdir()
-    try:
-        yield temporary
+    with scratch(target, alone=alone) as fresh, _disk_errors(path):
+        fresh.mkdir()
+        yield fresh
         _check_replaceable(target, check)  # hours may have passed
         if target.exists():
-            _swap(temporary, target, own_files)
+            _swap(fresh, target, owns)
         else:
-            os.replace(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            os.replace(fresh, target)
 
 
 def _check_replaceable(target: Path, check: Callable[[Path], None]) -> None:
@@ -133,20 +348,95 @@ def _check_replaceable(target: Path, check: Callable[[Path], None]) -> None:
         check(target)
 
 
-def _swap(fresh: Path, target: Path, own_files: Collection[str] | None) -> None:
-    """Put the new folder at its path; the old one is removed only after that."""
-    old = temporary_beside(target).with_suffix(".old")
-    os.replace(target, old)
+def _swap(fresh: Path, target: Path, owns: Callable[[str], bool]) -> None:
+    """Put the new folder at its path, and the old one at the temporary path.
+
+    Whenever the process is killed, all files that are not the output's own are at `target`: they
+    are in both folders, as hard links, when the folders are exchanged.
+    """
+    for path in target.iterdir():
+        if not owns(path.name):
+            _link(path, fresh / path.name)
+    if not _exchange(fresh, target):
+        old = fresh.with_name(_OLD)
+        os.replace(target, old)  # killed now: `_put_back`
+        try:
+            os.replace(fresh, target)
+        except BaseException:
+            os.replace(old, target)
+            raise
+        os.replace(old, fresh)
+    for path in fresh.iterdir():  # written in between
+        if not owns(path.name) and not os.path.lexists(target / path.name):
+            os.replace(path, target / path.name)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two paths change names in one system call; False where there is none."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    paths = (os.fsencode(one), os.fsencode(other))
+    return rename is not None and rename(here, paths[0], here, paths[1], exchange) == 0
+
+
+def _link(source: Path, copy: Path) -> None:
+    def link(path: str, new: str) -> None:
+        try:
+            os.link(path, new, follow_symlinks=False)
+        except (OSError, NotImplementedError):  # a file system without hard links
+            shutil.copy2(path, new, follow_symlinks=False)
+
+    if source.is_dir() and not source.is_symlink():
+        shutil.copytree(source, copy, symlinks=True, copy_function=link)
+    else:
+        link(str(source), str(copy))
+
+
+def _put_back(folder: Path, path: Path) -> None:
+    """Undo half of `_swap`."""
+    if (folder / _OLD).exists() and not path.exists():
+        os.replace(folder / _OLD, path)
+
+
+def restore_interrupted(path: str | os.PathLike[str]) -> bool:
+    """Whether something is at `path`, where an interrupted replacement is undone first."""
+    if os.path.exists(path) or not os.path.basename(path):
+        return os.path.exists(path)
+    with suppress(OSError, ValueError):  # names that no file can have
+        target = Path(os.path.realpath(path))
+        number = 0
+        while (folder := _hidden_folder(target, number)).is_dir():
+            if (lock := LockFile.take(folder / _LOCK)) is not None:
+                _put_back(folder, target)
+                lock.release()
+            number += 1
+    return os.path.exists(path)
+
+
+@contextmanager
+def _disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the output in errors of a full or broken disk, whatever a library makes of them."""
     try:
-        os.replace(fresh, target)
-    except BaseException:
-        os.replace(old, target)
-        raise
-    if own_files is not None:
-        for path in old.iterdir():
-            if path.name not in own_files:
-                os.replace(path, target / path.name)
-    shutil.rmtree(old, ignore_errors=True)
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        if (code := disk_errno(error)) is None:
+            raise
+        raise OSError(code, os.strerror(code), os.fspath(path)) from error
+
+
+def disk_errno(error: BaseException) -> int | None:
+    """The number of a disk's error (full, quota, too large, broken); None for other errors."""
+    if isinstance(error, ElmokitError):
+        return None
+    code = getattr(error, "errno", None)
+    if code is None:  # HDF5 and safetensors have it in their text, numpy has lost it
+        found = _ERRNO.search(str(error))
+        code = errno.ENOSPC if _CUT_SHORT.search(str(error)) else found and int(found[1])
+    return code if code in _DISK_ERRORS else None
 
 
 def create_hdf5(path: Path) -> h5py.File:
@@ -203,6 +493,7 @@ def write_tensors(
     should be equal byte for byte, give none beside the checksums, which are the CRC-32 of each
     tensor, as JSON under ``crc32``. `sync` flushes the file to the disk before it appears.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -210,11 +501,12 @@ def write_tensors(
     if checksums:
         header[_CHECKSUMS] = json.dumps({name: _crc32(tensor) for name, tensor in stored.items()})
     with atomic_file(path) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        save_file(stored, temporary, metadata=header or None)
-        # The library lets nobody but the owner read; permissions are to be as for any other file.
-        temporary.chmod(mode)
+        try:
+            save_file(stored, temporary, metadata=header or None)
+        except SafetensorError as error:
+            if (code := disk_errno(error)) is None:
+                raise
+            raise OSError(code, os.strerror(code), str(path)) from None
         if sync:
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())

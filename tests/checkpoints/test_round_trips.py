@@ -475,11 +475,12 @@ def test_save_that_fails_leaves_the_old_model(tmp_path, standard_hdf5, monkeypat
         genuine = os.replace
 
         def failing(source, target):
-            if str(source).endswith(".part"):  # the new folder, renamed to its path
+            if target == folder and source.name == folder.name:  # the new one, to its path
                 out_of_space()
             genuine(source, target)
 
         monkeypatch.setattr(os, "replace", failing)
+        monkeypatch.setattr("elmokit.files._exchange", lambda one, other: False)
     else:
         monkeypatch.setattr(culprit, out_of_space)
     with pytest.raises(OSError, match="No space left"):

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
+import elmokit
 from elmokit.checkpoints import sources
+from elmokit.encode import ModelCheck
+from elmokit.text import inputs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -60,3 +64,53 @@ def test_models_lists_one_line_each(run, monkeypatch, tmp_path, model):
     found = json.loads(run("models", "--json").out)
     assert [entry["default"] for entry in found] == [False, True]
     assert json.loads(run("info", "other", "--json").out)["bytes"] == found[0]["bytes"]
+
+
+def test_info_check_finds_every_embedded_model_right(run):
+    result = run("info", "--check")
+    assert (result.code, result.err) == (0, "")
+    versions, *lines = result.out.splitlines()
+    assert f"elmokit {elmokit.__version__}, torch " in versions
+    assert [line.partition(";")[0] for line in lines] == [
+        f"{name}: OK" for name in sources.embedded_models()
+    ]
+
+
+def test_info_check_names_the_layers_that_are_wrong(run, monkeypatch):
+    monkeypatch.setattr(inputs, "BYTE_BEGIN_SENTENCE", 1)  # what an overflow in 8 bits made of 257
+    result = run("info", "test-tiny", "--check")
+    assert result.code == 1
+    assert "\ntest-tiny: wrong; " in result.out
+    assert "error: layer 1 of test-tiny, layer 2 of test-tiny: off by more" in result.err
+    report = run("info", "test-tiny", "--check", "--json")
+    assert report.code == 1
+    assert json.loads(report.out)["models"][0]["wrong_layers"] == [1, 2]
+
+
+def test_info_check_sees_vectors_in_the_wrong_order(monkeypatch):
+    encode = elmokit.Elmo.encode
+    monkeypatch.setattr(
+        elmokit.Elmo, "encode", lambda *a, **b: [v[:, ::-1] for v in encode(*a, **b)]
+    )
+    (check,) = elmokit.check_models("test-tiny")
+    assert check.wrong_layers == [0, 1, 2]
+
+
+def test_info_check_sees_a_batch_that_is_wrong(monkeypatch):
+    encode = elmokit.Elmo.encode
+    monkeypatch.setattr(
+        elmokit.Elmo, "encode", lambda *a, **b: [v + (len(a[1]) > 1) for v in encode(*a, **b)]
+    )
+    (check,) = elmokit.check_models("test-tiny")
+    assert check.wrong_layers == [0, 1, 2]
+
+
+def test_model_check_takes_nan_for_wrong():
+    assert ModelCheck("m", (0.0, math.nan, 9e-5, 2e-4)).wrong_layers == [1, 3]
+
+
+def test_info_check_is_for_embedded_models(run, model):
+    result = run("info", model, "--check")
+    assert result.code == 1
+    assert "no stored numbers; those that have are small-en, small-zh, test-tiny" in result.err
+    assert run("info", "--check", "--vocabulary", "words.txt").code == 2

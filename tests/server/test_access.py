@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 
 import pytest
 from services import ADDRESS, client_of
 
 from elmokit.errors import ConfigError
+from elmokit.server.access import ADDRESSES, GUESSES, Guesses, client_address
+from elmokit.server.app import create_app
 from elmokit.server.logs import NAME, JsonFormatter
-from elmokit.server.settings import Access, Limits, is_loopback, read_tokens
+from elmokit.server.settings import (
+    Access,
+    Limits,
+    digest_of,
+    environment_tokens,
+    is_loopback,
+    make_token,
+    read_tokens,
+)
 
 TOKEN = "correct-horse-battery"
 OTHER = "another-good-token-0123"
@@ -30,8 +41,10 @@ EVIL = "https://evil.example"
 
 @pytest.fixture(scope="module")
 def locked(registry):
-    with client_of(registry, access=Access(tokens=(TOKEN, OTHER))) as client:
-        yield client
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("elmokit.server.access.GUESSES", 1000)
+        with client_of(registry, access=Access(tokens=(TOKEN, OTHER))) as client:
+            yield client
 
 
 def test_the_list_above_is_complete(client):
@@ -228,16 +241,134 @@ def test_the_page_is_served_when_it_is_there(registry, tmp_path):
 
 def test_tokens_come_from_a_file_and_from_the_environment(tmp_path):
     path = tmp_path / "tokens"
-    path.write_text(f"# for the lab\n{TOKEN}\n\n{TOKEN}\n")
-    assert read_tokens(path, {"ELMOKIT_TOKENS": OTHER}) == (OTHER, TOKEN)
-    assert read_tokens(None, {}) == ()
+    path.write_text(f"# for the lab\n{TOKEN}\n\nalice {OTHER}\nbob {TOKEN}\n")
+    found = read_tokens(path)
+    assert [token.name for token in found] == ["line2", "alice"]
+    assert not any(text in repr(found) for text in (TOKEN, OTHER))
+    environment = {"ELMOKIT_TOKENS": f"{OTHER},{TOKEN}"}
+    assert [token.name for token in environment_tokens(environment)] == [
+        "environment1",
+        "environment2",
+    ]
+    assert environment == {}  # processes that are started later do not inherit them
+    assert environment_tokens({}) == ()
     path.write_text("# none\n")
     with pytest.raises(ConfigError, match="no token in it"):
-        read_tokens(path, {})
+        read_tokens(path)
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_tokens(tmp_path / "missing", {})
+        read_tokens(tmp_path / "missing")
+    for line in (f"a b {TOKEN}", f"a/b {TOKEN}", "bob short"):
+        path.write_text(f"{OTHER}\n{line}\n")
+        with pytest.raises(ConfigError, match="line 2") as caught:
+            read_tokens(path)
+        assert TOKEN not in str(caught.value)
     with pytest.raises(ConfigError, match="at least 16"):
         Access(tokens=("short",))
+
+
+def test_the_plain_token_is_not_kept(registry):
+    def strings(value, seen):
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, str | bytes):
+            yield value
+        elif isinstance(value, Mapping):
+            for part in value.values():
+                yield from strings(part, seen)
+        elif isinstance(value, tuple | list | set):
+            for part in value:
+                yield from strings(part, seen)
+        elif type(value).__module__.startswith("elmokit.server"):
+            yield from strings(vars(value), seen)
+
+    secret = "".join(["a-token-", "that-is-", "only-here"])
+    access = Access(tokens=(secret,))
+    app = create_app(registry, access=access)
+    kept = [*strings(access, set()), *strings(app.state.tokens, set())]
+    assert digest_of(secret) in kept
+    assert secret not in kept
+    assert secret.encode() not in kept
+
+
+def test_a_token_file_is_read_again_when_it_changes(registry, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("elmokit.server.access.CHECK_SECONDS", 0)
+    path = tmp_path / "tokens"
+    path.write_text(f"alice {TOKEN}\n")
+
+    def status(token):
+        headers = {"Authorization": f"Bearer {token}"}
+        return client.get("/v1/models", headers=headers).status_code
+
+    caplog.set_level(logging.INFO, NAME)
+    with client_of(registry, access=Access(token_file=path)) as client:
+        assert (status(TOKEN), status(OTHER)) == (200, 401)
+        path.write_text(f"alice {TOKEN}\nbob {OTHER}\n")
+        assert (status(TOKEN), status(OTHER)) == (200, 200)
+        path.write_text(f"bob {OTHER}\n")
+        assert (status(TOKEN), status(OTHER)) == (401, 200)
+        for broken in ("", "bob short", None):
+            path.unlink() if broken is None else path.write_text(broken)
+            assert (status(TOKEN), status(OTHER)) == (401, 200)
+    events = [record.getMessage() for record in caplog.records]
+    assert events.count("tokens read") == 3
+    assert events.count("tokens kept") == 1
+    text = "\n".join(map(JsonFormatter().format, caplog.records))
+    assert "bob" in text
+    assert TOKEN not in text
+    assert OTHER not in text
+
+
+def test_guesses_are_slowed_down_and_known_clients_are_not(registry, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("elmokit.server.access.GUESSES", GUESSES)  # other tests need more
+    monkeypatch.setattr("elmokit.server.access.time.monotonic", lambda: now[0])
+
+    def send(token):
+        return client.get("/v1/models", headers={"Authorization": f"Bearer {token}"})
+
+    with client_of(registry, access=Access(tokens=(TOKEN, OTHER))) as client:
+        assert send(TOKEN).status_code == 200
+        answers = [send(f"a-wrong-token-{number:04}") for number in range(100)]
+        assert [answer.status_code for answer in answers] == [401] * GUESSES + [429] * 90
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert send(OTHER).status_code == 429  # not even a right one: else it would be a guess
+        assert send(TOKEN).status_code == 200  # it was right before
+        now[0] += 1
+        assert [send(f"a-wrong-token-{number:04}").status_code for number in range(2)] == [401, 429]
+        now[0] += GUESSES
+        assert send(OTHER).status_code == 200
+
+
+def test_what_is_known_of_addresses_is_bounded():
+    guesses = Guesses()
+    for number in range(3 * ADDRESSES):
+        guesses.count(f"10.0.{number}", b"", right=False)
+        guesses.count("10.0.0.1", str(number).encode(), right=True)
+    assert len(guesses._wrong) == len(guesses._right) == ADDRESSES
+    ends = {client_address({"client": [f"2001:db8::{end}", 1]}) for end in ("1", "2", "ffff:1")}
+    assert ends == {"2001:db8::"}
+    assert client_address({"client": None}) == "unknown"
+
+
+def test_the_log_says_who_did_what(registry, caplog):
+    caplog.set_level(logging.INFO, NAME)
+    access = Access(tokens=(make_token(TOKEN, "alice"), OTHER))
+    with client_of(registry, access=access) as client:
+        for token in (TOKEN, OTHER, "a-wrong-token-0000"):
+            headers = {"Authorization": f"Bearer {token}"}
+            client.post("/v1/encode", json={"sentences": ["secret words"]}, headers=headers)
+        client.get("/" + "x" * 5000)
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    assert [(line.get("who"), line["path"], line["status"]) for line in lines[:3]] == [
+        ("alice", "/v1/encode", 200),
+        ("token2", "/v1/encode", 200),
+        (None, "/v1/encode", 401),
+    ]
+    assert all(line["time"] and line["client"] for line in lines)
+    assert len(lines[3]["path"]) == 200
+    text = json.dumps(lines)
+    assert not any(word in text for word in (TOKEN, OTHER, "a-wrong-token", "secret"))
 
 
 def test_limits_must_make_sense():

@@ -21,7 +21,7 @@ class RecordedMetrics:
         self.batches: list[tuple[int, int]] = []
 
     def queue(self, requests: int, tokens: int) -> None:
-        self.waiting = (requests, tokens)
+        self.waiting = (self.waiting[0] + requests, self.waiting[1] + tokens)
 
     def batch(self, requests: int, tokens: int, seconds: float) -> None:
         self.batches.append((requests, tokens))
@@ -196,17 +196,65 @@ def test_a_bad_request_fails_alone():
 def test_a_full_queue_gives_retry_after(limits):
     async def scene(batcher, doubler, metrics):
         held = await hold(batcher, doubler)
-        waiting = [asyncio.create_task(batcher.run(doubler.kind(), [1], [10])) for _ in range(2)]
+        waiting = [
+            asyncio.create_task(batcher.run(doubler.kind(), [1], [10], client)) for client in "ab"
+        ]
         await asyncio.sleep(0)
         assert not batcher.ready
         with pytest.raises(QueueFull) as caught:
-            await batcher.run(doubler.kind(), [1], [10])
+            await batcher.run(doubler.kind(), [1], [10], "c")
         assert 1 <= caught.value.retry_after <= 60
         doubler.go.set()
         assert await asyncio.gather(held, *waiting) == [[0], [2], [2]]
         assert batcher.ready
 
     play(scene, **limits)
+
+
+def test_one_client_has_half_of_the_queue():
+    async def scene(batcher, doubler, metrics):
+        held = await hold(batcher, doubler)
+        waiting = [
+            asyncio.create_task(batcher.run(doubler.kind(), [1], [1], "greedy")) for _ in range(2)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull):
+            await batcher.run(doubler.kind(), [1], [1], "greedy")
+        waiting.append(asyncio.create_task(batcher.run(doubler.kind(), [1], [1], "other")))
+        await asyncio.sleep(0)
+        doubler.go.set()
+        assert await asyncio.gather(held, *waiting) == [[0], [2], [2], [2]]
+
+    play(scene, queue_requests=4)
+
+
+def test_clients_take_turns():
+    async def scene(batcher, doubler, metrics):
+        held = await hold(batcher, doubler)
+        greedy = [
+            asyncio.create_task(
+                batcher.run(doubler.kind(), [f"g{n}{i}" for i in range(4)], [5] * 4, "g")
+            )
+            for n in range(3)
+        ]
+        await asyncio.sleep(0)
+        others = [
+            asyncio.create_task(batcher.run(doubler.kind(), [name], [2], name)) for name in "ab"
+        ]
+        single = asyncio.create_task(batcher.run(doubler.kind("other"), ["c"], [2], "c"))
+        await asyncio.sleep(0)
+        doubler.go.set()
+        await asyncio.gather(held, *greedy, *others, single)
+        batches = doubler.batches[1:]
+        # The small requests are in the first batch although twelve items were there before them;
+        # the other kind has its turn before the greedy client's second one.
+        assert {"a", "b"} < set(batches[0])
+        assert batches[1] == ["c"]
+        assert [item for batch in batches for item in batch if item[0] == "g"] == [
+            f"g{n}{i}" for n in range(3) for i in range(4)
+        ]
+
+    play(scene, batch_tokens=12)
 
 
 def test_closing_answers_what_was_accepted_and_takes_nothing_more():

@@ -49,7 +49,7 @@ BAD_JSON = {
     "nul": (b'{"sentences": ["a b\\u0000c"]}', 422, "token 1 holds a NUL"),
     "nul-token": (b'{"sentences": [["\\u0000"]]}', 422, "token 0 holds a NUL"),
     "long-word": (b'{"sentences": ["' + b"a" * 100_000 + b'"]}', 422, "has 100000 characters"),
-    "many-tokens": (b'{"sentences": ["' + b"a " * 20_000 + b'"]}', 422, "20000 tokens"),
+    "many-tokens": (b'{"sentences": ["' + b"a " * 20_000 + b'"]}', 422, "more than 16384 tokens"),
     "many-sentences": (b'{"sentences": [' + b'"",' * 2000 + b'""]}', 422, "2001 sentences"),
 }
 

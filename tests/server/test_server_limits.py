@@ -5,19 +5,25 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import logging
 import socket
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import elmokit
 from elmokit.errors import ConfigError
 from elmokit.server.client import Client, ServiceError
+from elmokit.server.server import OpenConnections
 from elmokit.server.settings import Access, Limits
+from elmokit.tasks.predictor import Predictor
+from elmokit.text.tokens import get_tokenizer
 
 NEVER = 3_600_000.0
 """Milliseconds that no test waits."""
@@ -97,7 +103,6 @@ def read_all(connection: socket.socket) -> int:
     return count
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="TCP_USER_TIMEOUT is Linux's")
 @pytest.mark.parametrize("ending", ["keep-alive", "close"])
 def test_unread_answers_are_dropped(serve, monkeypatch, ending):
     answer = {"tokens": ["x" * 1000] * 20_000}  # more than the system takes for a client
@@ -105,15 +110,271 @@ def test_unread_answers_are_dropped(serve, monkeypatch, ending):
     body = json.dumps({"sentence": "a", "position": 0}).encode()
     request = head(len(body), "/v1/inspect").removesuffix(b"\r\n")
     request += f"Connection: {ending}\r\n\r\n".encode() + body
-    with serve(limits=Limits(seconds=3)) as live, connect(live) as silent:
+    with serve(limits=Limits(seconds=1)) as live, connect(live) as silent:
         silent.sendall(request)
         assert silent.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 200"
-        for _ in range(1000):
-            if not live.connections:
-                break
-            time.sleep(0.02)
-        assert live.connections == 0
+        wait_until_closed(live)
         assert read_all(silent) < 20_000_000
+        wait_until(live, "elmokit_requests_cancelled_total", 1)
+
+
+def wait_until_closed(live) -> None:
+    for _ in range(1500):
+        if not live.connections:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{live.connections} connections are open")
+
+
+@pytest.mark.parametrize("kind", ["silent", "head", "refused body", "idle"])
+def test_connections_without_a_request_are_closed(serve, kind):
+    sent = {
+        "silent": b"",
+        "head": b"POST /v1/encode HTTP/1.1\r\nHost: localhost\r\nX: ",
+        "refused body": head(1 << 40),
+        "idle": head(len(BODY)) + BODY,
+    }[kind]
+    with serve(limits=Limits(idle_seconds=1)) as live, connect(live) as connection:
+        connection.sendall(sent)
+        while not live.connections:
+            time.sleep(0.02)
+        with contextlib.suppress(ConnectionError):
+            while live.connections and kind in ("head", "refused body"):
+                connection.sendall(b"a")
+                time.sleep(0.05)
+        wait_until_closed(live)
+
+
+def test_large_heads_are_refused(serve):
+    with serve() as live, connect(live) as connection:
+        memory = resident_bytes()
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with pytest.raises(ConnectionError):
+            connection.sendall(b"a" * 100_000_000)
+        assert resident_bytes() - memory < 30_000_000
+
+
+def resident_bytes() -> int:
+    path = Path("/proc/self/statm")
+    return 4096 * int(path.read_text().split()[1]) if path.exists() else 0
+
+
+def test_silent_connections_keep_nobody_out(serve):
+    with serve(limits=Limits(connections=8)) as live, contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(connect(live)) for _ in range(40)]
+        with Client(live.address, retries=0) as client:
+            assert client.models()["models"]
+        assert live.connections <= 8
+        assert sum(is_closed(connection) for connection in silent) >= 32
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(0.05)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_busy_connections_are_kept_and_others_get_503(serve):
+    limits = Limits(wait_ms=NEVER, seconds=3600, connections=3)
+    with serve(limits=limits) as live, contextlib.ExitStack() as stack:
+        with connect(live) as watching:
+            busy = [stack.enter_context(connect(live)) for _ in range(2)]
+            for connection in busy:
+                connection.sendall(head(len(BODY)) + BODY)
+            watching.sendall(head(len(BODY)) + BODY)
+            while live.connections < 3 or live.waiting:
+                time.sleep(0.02)
+            with connect(live) as another:
+                answer = another.makefile("rb").read()
+            assert answer.startswith(b"HTTP/1.1 503")
+            assert b"Retry-After: 1" in answer
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"]
+        wait_until(live, "elmokit_queue_requests", 2)
+        assert not any(is_closed(connection) for connection in busy)
+
+
+def test_few_open_files_mean_few_connections(monkeypatch):
+    monkeypatch.setattr("elmokit.server.server.open_files", lambda: 40)
+    assert OpenConnections(Limits())._most == 30
+    assert OpenConnections(Limits(connections=7))._most == 7
+
+
+def test_clients_that_leave_in_their_body_are_counted_and_leave_no_traceback(serve, caplog):
+    caplog.set_level(logging.INFO, "elmokit.server")
+    with serve() as live:
+        for _ in range(3):
+            with connect(live) as connection:
+                connection.sendall(head(1000) + BODY)
+                time.sleep(0.05)
+        wait_until(live, "elmokit_requests_cancelled_total", 3)
+        assert metric(live, "elmokit_requests_in_flight") == 1  # the one that asks
+    lines = [getattr(record, "elmokit_fields", {}) for record in caplog.records]
+    assert [line["status"] for line in lines if line.get("path") == "/v1/encode"] == [499] * 3
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_bodies_share_a_limit_of_memory(serve):
+    limits = Limits(memory_bytes=100_000, body_bytes=90_000)
+    with serve(limits=limits) as live, connect(live) as slow:
+        slow.sendall(head(90_000) + b" " * 80_000)
+        wait_until(live, "elmokit_requests_in_flight", 2)
+        large = json.dumps({"sentences": ["a"], "model": "x" * 50_000})
+        for _ in range(500):
+            connection = http.client.HTTPConnection(live.address.removeprefix("http://"))
+            connection.request("POST", "/v1/encode", large, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            detail = json.loads(answer.read())["detail"]
+            connection.close()
+            if answer.status == 503:
+                break
+            time.sleep(0.02)  # the slow body has not arrived
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        assert "memory" in detail
+        slow.close()
+        wait_until(live, "elmokit_requests_in_flight", 1)
+        with Client(live.address) as client:
+            assert client.encode("a").shape[0] == 1
+
+
+def test_answers_share_a_limit_of_memory(serve, model):
+    sentence = [["a"] * 100]
+    numbers = 100 * model.dim * model.layers
+    limits = Limits(memory_bytes=12 * numbers, wait_ms=NEVER, seconds=3600)
+    with serve(limits=limits) as live, connect(live) as waiting, contextlib.ExitStack() as stack:
+        body = json.dumps({"sentences": sentence, "layers": "all"}).encode()
+        waiting.sendall(head(len(body)) + body)
+        wait_until(live, "elmokit_queue_requests", 1)
+        client = stack.enter_context(Client(live.address, retries=0))
+        with pytest.raises(ServiceError, match="memory") as caught:
+            client.encode(sentence, layers="all")
+        assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
+
+
+HOSTILE = {
+    "apostrophes": "'" * 2_000_000,
+    "quotes": '"' * 2_000_000,
+    "spaces": "a" + " " * 2_000_000 + "a",
+    "marks": "e" + "\u0301" * 900_000,
+    "digits": "1" * 2_000_000,
+    "one word": "a" * 2_000_000,
+    "hyphens": "a-" * 1_000_000,
+    "addresses": "http://a(" * 220_000,
+    "periods": "a." * 1_000_000,
+    "contractions": "a'" * 1_000_000,
+    "emoji": "\U0001f469\u200d" * 250_000,
+    "many sentences": ["'" * 2000] * 1000,
+}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Characters and limits that tokenisers are given."""
+    found = []
+    for kind in (elmokit.Elmo, Predictor):
+
+        def tokenize(self, text, *most, whole=kind.tokenize):
+            found.append((len(text), *most))
+            return whole(self, text, *most)
+
+        monkeypatch.setattr(kind, "tokenize", tokenize)
+    return found
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_texts_that_are_too_long_are_refused_before_they_are_tokenised(client, name, asked):
+    text = HOSTILE[name]
+    body = {"sentences": [text] if isinstance(text, str) else text}
+    assert client.post("/v1/encode", json=body).status_code in (413, 422)
+    item = text if isinstance(text, str) else "".join(text)
+    answer = client.post("/v1/predict", json={"predictor": "classify", "items": [item]})
+    assert answer.status_code in (413, 422)
+    assert asked == []
+
+
+@pytest.mark.parametrize("tokenizer", ["words", "space", "chars"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_tokenising_is_linear_and_stops_at_a_limit(name, tokenizer):
+    """A pattern with super-linear time would take hours here."""
+    text = "".join(HOSTILE[name])[:262_144]
+    split = get_tokenizer(tokenizer)
+    every = split.tokenize(text)
+    assert split.tokenize(text, 100) == every[:100]
+    assert split.tokenize(text, len(text)) == every
+
+
+def test_the_tokeniser_stops_where_a_request_has_too_many_tokens(client, asked):
+    body = {"sentences": ["' " * 10_000, "' " * 10_000, "' " * 10_000]}
+    answer = client.post("/v1/encode", json=body)
+    assert answer.status_code == 422
+    assert "more than 16384 tokens" in answer.json()["detail"]
+    assert asked == [(20_000, 16_385), (20_000, 6_385)]  # the third is not even tokenised
+
+
+def test_long_sentences_are_refused_by_default(client):
+    answer = client.post("/v1/encode", json={"sentences": [["a"] * 4097]})
+    assert answer.status_code == 422
+    assert "sentence 0 has 4097 tokens" in answer.json()["detail"]
+
+
+def test_a_long_sentence_does_not_hold_others(serve, model, monkeypatch):
+    long, short = ["a"] * 2000, ["a", "cat"]
+    started, done = threading.Event(), threading.Event()
+    encode = type(model).encode
+
+    def held(self, sentences, **options):
+        if len(sentences[0]) > 1000:
+            started.set()
+            assert done.wait(60)
+        return encode(self, sentences, **options)
+
+    with serve() as live, ThreadPoolExecutor(1) as pool, Client(live.address) as slow:
+        monkeypatch.setattr(type(model), "encode", held)
+        waiting = pool.submit(slow.encode, [long])
+        assert started.wait(60)
+        with Client(live.address, timeout=30) as client:
+            (found,) = client.encode([short])
+            assert client.score([short])[0]["tokens"] == short
+            assert health(live) == 200
+        done.set()
+        (vectors,) = waiting.result(60)
+    np.testing.assert_allclose(found, encode(model, [short])[0], atol=1e-6)
+    np.testing.assert_allclose(vectors, encode(model, [long])[0], atol=1e-6)
+
+
+def health(live) -> int:
+    connection = http.client.HTTPConnection(live.address.removeprefix("http://"), timeout=30)
+    connection.request("GET", "/healthz")
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status
+
+
+def test_what_is_left_of_a_request_is_dropped_when_its_client_leaves(serve, model, monkeypatch):
+    started, go, batches = threading.Event(), threading.Event(), []
+    encode = type(model).encode
+
+    def counted(self, sentences, **options):
+        batches.append(len(sentences))
+        started.set()
+        assert go.wait(60)
+        return encode(self, sentences, **options)
+
+    body = json.dumps({"sentences": [["a"] * 98] * 100}).encode()  # 10,000 tokens
+    with serve(limits=Limits(batch_tokens=1000)) as live:
+        monkeypatch.setattr(type(model), "encode", counted)
+        with connect(live) as leaving:
+            leaving.sendall(head(len(body)) + body)
+            assert started.wait(60)
+        wait_until(live, "elmokit_queue_requests", 0)
+        go.set()
+        with Client(live.address) as client:
+            client.encode([["a"]])
+    assert batches == [10, 1]
 
 
 def test_slowly_read_answers_are_complete(serve, monkeypatch):

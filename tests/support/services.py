@@ -35,7 +35,7 @@ class Live:
     """A service in a thread of this process, on a real port."""
 
     def __init__(self, app: Any, limits: Limits = NO_CHANGE) -> None:
-        self._sock: socket.socket = bind_socket("127.0.0.1", 0, limits)
+        self._sock: socket.socket = bind_socket("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{self._sock.getsockname()[1]}"
         self._server = uvicorn.Server(uvicorn_config(app, limits))
         self._thread = threading.Thread(target=self._server.run, args=([self._sock],))
@@ -51,6 +51,11 @@ class Live:
     def connections(self) -> int:
         """How many are open."""
         return len(self._server.server_state.connections)
+
+    @property
+    def waiting(self) -> int:
+        """How many of them have no request."""
+        return len(self._server.config.http.args[0].waiting)  # type: ignore[union-attr]
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True

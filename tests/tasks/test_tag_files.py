@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from elmokit.errors import DataError
-from elmokit.tasks import TaggedExample
+from elmokit.tasks import TaggedExample, fit, task_settings, write_examples
 
 CONLL = """# a comment
 -DOCSTART- -X- O O
@@ -116,3 +117,109 @@ def test_tag_jsonl_with_frames_is_one_example_a_predicate(read):
         (2, ("O", "O", "B-V")),
     ]
     assert found[0].columns == {"pos": ("PRP", "VBD", "NN")}
+
+
+# Which columns hold what, by what is in them
+
+UNER = """# sent_id = one
+# text = Anna saw Rome
+1	Anna	B-PER	-	amy
+2	saw	O	-	amy
+3	Rome	B-LOC	-	amy
+
+# sent_id = two
+1	She	O	-	amy
+2	slept	O	-	amy
+"""
+CONLL03 = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+German JJ B-NP B-MISC
+call NN I-NP O
+. . O O
+"""
+ONTONOTES = """bc/cctv 0 0 In IN -
+bc/cctv 0 1 Rome NNP -
+bc/cctv 0 2 we PRP -
+bc/cctv 0 3 slept VBD -
+bc/cctv 0 4 . . -
+"""
+
+
+@pytest.mark.parametrize("name", ["a.iob2", "a.conll", "a.txt"])
+def test_numbered_words_with_annotators_are_told(read, name):
+    first, second = read("tag", name, UNER)
+    assert (first.tokens, first.tags) == (("Anna", "saw", "Rome"), ("B-PER", "O", "B-LOC"))
+    assert (second.tokens, second.tags) == (("She", "slept"), ("O", "O"))
+    assert read("tag", name, UNER, labelled=False) == [first, second]
+    other = read("tag", name, UNER, fields={"tags": "4"})[0]
+    assert (other.tokens, other.tags) == (first.tokens, ("amy",) * 3)
+
+
+def test_told_columns_are_written_where_they_were(read, tmp_path):
+    examples = read("tag", "a.iob2", UNER)
+    answers = [replace(e, tags=("O",) * len(e.tokens)) for e in examples]
+    write_examples("tag", tmp_path / "b.iob2", answers)
+    lines = (tmp_path / "b.iob2").read_text("utf-8").splitlines()
+    assert lines[:2] == ["1\tAnna\tO\t-\tamy", "2\tsaw\tO\t-\tamy"]
+
+
+def test_numbers_and_tags_alone_are_told(read):
+    (found,) = read("tag", "a.conll", "1 Anna NOUN\n2 slept VERB\n")
+    assert (found.tokens, found.tags) == (("Anna", "slept"), ("NOUN", "VERB"))
+    (found,) = read("tag", "a.conll", "1 Anna\n2 slept\n", labelled=False)
+    assert found.tokens == ("Anna", "slept")
+    (found,) = read("tag", "a.conll", "1 CARD\n2 CARD\n")  # two columns: the words are numbers
+    assert (found.tokens, found.tags) == (("1", "2"), ("CARD", "CARD"))
+
+
+def test_tags_before_tokens_are_told(read, tmp_path):
+    text = "O\tshow\nB-ACTOR\tclint\nI-ACTOR\teastwood\n\n"
+    (found,) = read("tag", "a.bio", text)
+    assert found.tokens == ("show", "clint", "eastwood")
+    assert found.tags == ("O", "B-ACTOR", "I-ACTOR")
+
+
+def test_conllu_under_another_name_is_told(read):
+    for name in ("a.conll", "a.iob2", "a.txt"):
+        (found,) = read("tag", name, CONLLU)
+        assert found == read("tag", "a.conllu", CONLLU)[0]
+        assert read("tag", name, "# sent_id = 1\n" + CONLLU, labelled=False) == [found]
+        assert read("tag", name, CONLLU, fields={"tags": "xpos"})[0].tags == ("VB", "RB", "VB")
+
+
+def test_last_column_of_several_holds_the_tags(read):
+    (found,) = read("tag", "a.conll", CONLL03)
+    assert found.tokens == ("EU", "rejects", "German", "call", ".")
+    assert found.tags == ("B-ORG", "O", "B-MISC", "O", "O")
+    same = read("tag", "a.conll", CONLL03.replace(" ", "\t"))
+    assert same == [found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ONTONOTES,
+        "a NN -\nb VB -\nc NN -\nd VB -\ne NN -\n",
+        "1 a NN x\n2 b VB y\n3 c NN x\n",
+    ],
+    ids=["ontonotes", "dull", "numbered"],
+)
+def test_columns_that_cannot_be_told_are_an_error(read, text):
+    advice = r"cannot be told from .*--field tokens=1 --field tags=2 on the command line, fields="
+    with pytest.raises(DataError, match=rf"a\.conll, line 1: which .*{advice}"):
+        read("tag", "a.conll", text)
+    assert read("tag", "a.conll", text, fields={"tokens": "0", "tags": "1"})
+
+
+def test_what_was_assumed_is_said_once(tmp_path, capsys):
+    for part in ("train", "dev"):
+        (tmp_path / f"{part}.iob2").write_text((UNER + "\n") * 3, "utf-8")
+    files = tmp_path / "train.iob2", tmp_path / "dev.iob2"
+    config = task_settings("tag", None, ["run.epochs=1", "inputs.words=4", "encoder.cells=4"])
+    fit("tag", *files, elmo=None, config=config)
+    told = [line for line in capsys.readouterr().err.splitlines() if "read as" in line]
+    assert told == [f"{file}: read as --field tokens=1 --field tags=2" for file in files]
+    fit("tag", *files, elmo=None, config=config, fields={"tokens": "1", "tags": "2"})
+    assert "read as" not in capsys.readouterr().err

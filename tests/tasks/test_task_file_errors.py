@@ -57,13 +57,30 @@ CASES = {
         {},
         "line 7: 'label' is empty",
     ),
+    "csv-other-names": (
+        "classify",
+        "a.csv",
+        "review text,when,stars\nfine,now,5\n",
+        {},
+        "line 1: the header names none of text, label; it has 'review text', 'when', 'stars'. Name "
+        "the columns that hold them, such as --field text='review text' --field label=stars on the "
+        "command line, fields={'text': 'review text', 'label': 'stars'} in Python; by number",
+    ),
+    "csv-other-label": (
+        "classify",
+        "a.csv",
+        "text,stars\nfine,5\n",
+        {},
+        "line 2: no 'label'; found 'text', 'stars'. Name the field that holds it: --field "
+        "label=stars on the command line",
+    ),
     "csv-neither-name": (
         "classify",
         "a.csv",
         "body,label\na,x\n",
         {"fields": {"text": "review"}},
         "the header has no column 'review' for 'text'; it has 'body', 'label'. Name the column "
-        "that holds it: --field text=NAME on the command line, fields={'text': ...} in Python.",
+        "that holds it: --field text=body on the command line, fields={'text': 'body'} in Python.",
     ),
     "jsonl-neither-name": (
         "classify",
@@ -71,8 +88,8 @@ CASES = {
         '{"body": "a", "label": "x"}',
         {"fields": {"text": "review"}},
         "line 1: no 'text' (looked for 'review', 'text', 'sentence'); found 'body', 'label'. Name "
-        "the field that holds it: --field text=NAME on the command line, fields={'text': ...} in "
-        "Python.",
+        "the field that holds it: --field text=body on the command line, fields={'text': 'body'} "
+        "in Python.",
     ),
     "jsonl-other-label": (
         "tag",

@@ -18,7 +18,6 @@ no output depends on it.
 from __future__ import annotations
 
 import json
-import shutil
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +41,7 @@ from elmokit.checkpoints.onnx_graph import (
 )
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, to_dict
 from elmokit.errors import ConfigError
-from elmokit.files import atomic_file, final_path, temporary_beside
+from elmokit.files import atomic_file, final_path, scratch
 from elmokit.model.bilm import build
 
 Format = Literal["hdf5", "onnx"]
@@ -107,14 +106,11 @@ def _write_two(onnx: Any, model: Any, path: Path) -> None:
     """The graph, and the weights in a file beside it, which the graph refers to by name."""
     target = final_path(path)
     data = f"{target.name}.data"
-    folder = temporary_beside(target)
-    folder.mkdir()
-    try:
+    with scratch(target) as folder:
+        folder.mkdir()
         onnx.save_model(model, folder / target.name, save_as_external_data=True, location=data)
         for name in (data, target.name):
             (folder / name).replace(target.with_name(name))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def metadata(checkpoint: Checkpoint) -> dict[str, str]:

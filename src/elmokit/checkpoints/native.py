@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +32,7 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.quantized import DTYPES, dequantize, quantize
 from elmokit.config import ModelConfig, TextConfig, from_dict, to_dict
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.files import atomic_folder, read_json, read_tensors, temporary_beside, write_tensors
+from elmokit.files import atomic_folder, read_json, read_tensors, scratch, write_tensors
 from elmokit.limits import budget_for
 from elmokit.text.vocab import Vocabulary, read_lines
 
@@ -112,7 +111,7 @@ def write(checkpoint: Checkpoint, folder: Path, storage: Storage = "float32") ->
     if folder.is_file():
         _check_ours(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(folder, _check_ours, own_files=FILES) as fresh:
+    with atomic_folder(folder, _check_ours, owns=FILES.__contains__) as fresh:
         _write_files(checkpoint, fresh, storage)
 
 
@@ -128,14 +127,11 @@ def update(checkpoint: Checkpoint, folder: Path) -> None:
     same shape that is there stays readable throughout, and a new one appears when complete.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    fresh = temporary_beside(folder / CONFIG_FILE)
-    fresh.mkdir()
-    try:
+    with scratch(folder.resolve() / CONFIG_FILE) as fresh:
+        fresh.mkdir()
         _write_files(checkpoint, fresh, "float32")
         for path in sorted(fresh.iterdir(), key=lambda path: path.name == CONFIG_FILE):
             os.replace(path, folder / path.name)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _write_files(checkpoint: Checkpoint, folder: Path, storage: Storage) -> None:

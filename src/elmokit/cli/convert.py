@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -61,7 +62,9 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     """
     import elmokit
     from elmokit.checkpoints import native
+    from elmokit.files import check_output
 
+    check_output(dest, source, options_file, vocabulary_file, softmax_file)
     form = to or FORMATS.get(dest.suffix.lower(), "native")
     if form == "hdf5" and storage != "float32":
         raise ConfigError(f"--storage {storage}: HDF5 files hold float32; write native or onnx")
@@ -74,14 +77,16 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
         softmax=True if softmax_file is None else softmax_file,
     )
     if form == "hdf5":
-        _check_hdf5_paths(elmo, dest, overwrite)
+        inputs = (source, options_file, vocabulary_file, softmax_file)
+        _check_hdf5_paths(elmo, dest, overwrite, inputs)
         elmo.export(dest, format="hdf5")
         parts = {"the softmax": elmo.config.softmax, "the mixes": elmo.config.mix}
         if lost := [name for name, part in parts.items() if part is not None]:
             note = f"elmokit: note: HDF5 cannot hold {' and '.join(lost)}; left out"
             print(note, file=sys.stderr)
     elif form == "onnx":
-        _check_absent(dest, overwrite)
+        for path in (dest, dest.with_name(f"{dest.name}.data")):
+            _check_absent(path, overwrite)
         elmo.export(dest, format="onnx", storage=storage)
     else:
         # What is no model of ours is refused by `save`, with or without --overwrite.
@@ -91,15 +96,23 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     print(f"{elmo.kind} to {dest} ({readable_size(size_on_disk(dest))})", file=sys.stderr)
 
 
-def _check_hdf5_paths(elmo: Elmo, dest: Path, overwrite: bool) -> None:
+def _check_hdf5_paths(
+    elmo: Elmo, dest: Path, overwrite: bool, inputs: tuple[str | Path | None, ...]
+) -> None:
     from elmokit.checkpoints.bilm_hdf5 import options_path
+    from elmokit.files import check_output
 
     if dest.is_dir():
         raise CheckpointError(f"{dest}: is a folder; give the name of the file to write in it")
-    _check_absent(dest, overwrite)
-    _check_absent(options_path(dest), overwrite)
+    beside = [options_path(dest)]
     if elmo.vocabulary is not None:
-        _check_absent(dest.with_name("vocab.txt"), overwrite)
+        beside.append(dest.with_name("vocab.txt"))
+    for path in (dest, *beside):
+        _check_absent(path, overwrite)
+    # Those of weights in the same folder are inputs, whether they were named or found.
+    folder = Path(elmo.source).parent if os.path.isfile(elmo.source) else None
+    for path in beside:
+        check_output(path, folder, *inputs)
 
 
 def _check_absent(path: Path, overwrite: bool) -> None:

@@ -132,8 +132,9 @@ def vocab(
         min_count: Minimum number of occurrences.
     """
     from elmokit.corpus.shards import TokenCorpus
-    from elmokit.files import write_text
+    from elmokit.files import check_output, write_text
 
+    check_output(output, folder)
     words = TokenCorpus(folder).vocabulary(size, min_count)
     write_text(output, "".join(word + "\n" for word in words))
     print(f"{len(words)} words: {output}", file=sys.stderr)
@@ -163,7 +164,10 @@ def stats(  # noqa: D417 - options that verbs share bring their own help
     """
     from elmokit.corpus.shards import TokenCorpus
     from elmokit.corpus.stats import corpus_stats, plot_corpus
+    from elmokit.files import check_output
 
+    if plot is not None:
+        check_output(plot, folder)
     opened = TokenCorpus(folder)
     found = corpus_stats(opened, vocab_size or ())
     if plot is not None:

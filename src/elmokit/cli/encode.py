@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterable
@@ -25,7 +24,6 @@ from elmokit.cli.options import (
     load_model,
     parse_layers,
 )
-from elmokit.errors import ConfigError
 
 if TYPE_CHECKING:
     from elmokit.encode.writers import WrittenCounts
@@ -94,6 +92,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     """
     from elmokit.checkpoints.sources import DEFAULT_MODEL
     from elmokit.encode.writers import open_writer, write_vectors
+    from elmokit.files import check_output
     from elmokit.text.readers import read_texts
     from elmokit.text.sentences import split_texts
 
@@ -127,8 +126,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     if len(sources) != 1:
         raise UsageError("Give one INPUT; several go with --engine ray.")
     (source,) = sources
-    if output.exists() and os.path.exists(source) and output.samefile(source):
-        raise ConfigError(f"{output}: input and output are the same file")
+    check_output(output, source, model)
     choice = parse_layers(layers)
     # Both look at their paths at once, before the model takes its time.
     texts: Iterable[str | list[str]] = read_texts(source, field=field)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,22 +14,33 @@ from cyclopts import Parameter
 
 from elmokit.cli.options import (
     MODEL_HELP,
+    Flag,
     Json,
     OptionsFile,
+    UsageError,
     VocabularyFile,
     readable_size,
     size_on_disk,
 )
+from elmokit.errors import CheckpointError
 
 if TYPE_CHECKING:
     from elmokit.config import LstmConfig, ModelConfig
     from elmokit.encode.elmo import Elmo
 
 EXAMPLES = {
-    "info": ("elmokit info elmo_weights.hdf5", "elmokit info model.tar.gz --json"),
+    "info": (
+        "elmokit info elmo_weights.hdf5",
+        "elmokit info model.tar.gz --json",
+        "elmokit info --check",
+    ),
     "models": ("elmokit models", "elmokit models --json"),
 }
 
+CHECK_HELP = (
+    "Compare numbers that the embedded models compute here with stored ones; all models when none "
+    "is named."
+)
 PARTS = {"encoder": "token encoder", "lstm": "LSTM", "softmax": "softmax", "mixes": "mixes"}
 """First part of a tensor's canonical name, and what people call it."""
 
@@ -38,11 +51,17 @@ def info(
     *,
     options_file: OptionsFile = None,
     vocabulary_file: VocabularyFile = None,
+    check: Annotated[bool, Flag, Parameter(help=CHECK_HELP)] = False,
     as_json: Json = False,
 ) -> None:
     """Show a model's format, sizes, tokeniser, softmax and mixes."""
     import elmokit
 
+    if check:
+        if options_file or vocabulary_file:
+            raise UsageError("--check is for embedded models, which need no other files")
+        _check([model] if model else [], as_json=as_json)
+        return
     elmo = elmokit.load(model, options=options_file, vocabulary=vocabulary_file)
     report = describe(elmo)
     if as_json:
@@ -51,6 +70,33 @@ def info(
     print(elmo.source)
     for name, text in _lines(elmo.config, report):
         print(f"  {name:<11} {text}")
+
+
+def _check(names: list[str], *, as_json: bool) -> None:
+    import numpy
+    import torch
+
+    import elmokit
+    from elmokit.encode.loading import CHECK_TOLERANCE, check_models
+
+    versions = {p.__name__: str(p.__version__) for p in (elmokit, torch, numpy)}
+    versions["python"] = platform.python_version()
+    checks = check_models(*names)
+    if as_json:
+        models = [asdict(check) | {"wrong_layers": check.wrong_layers} for check in checks]
+        print(json.dumps({"versions": versions, "models": models}, indent=2))
+    else:
+        print(", ".join(f"{package} {number}" for package, number in versions.items()))
+        for check in checks:
+            verdict = "wrong" if check.wrong_layers else "OK"
+            shares = ", ".join(f"{share:.0e}" for share in check.deviations)
+            print(f"{check.model}: {verdict}; layers deviate by {shares} of their norms")
+    if wrong := [check for check in checks if check.wrong_layers]:
+        layers = ", ".join(f"layer {layer} of {c.model}" for c in wrong for layer in c.wrong_layers)
+        raise CheckpointError(
+            f"{layers}: off by more than {CHECK_TOLERANCE:g} of the norm, so vectors made here are "
+            "wrong; install elmokit again or other versions of torch and numpy, and report it"
+        )
 
 
 def describe(elmo: Elmo) -> dict[str, Any]:

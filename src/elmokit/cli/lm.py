@@ -27,7 +27,6 @@ from elmokit.cli.options import (
     VocabularyFile,
     find_token,
 )
-from elmokit.errors import ConfigError
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
@@ -74,6 +73,11 @@ class Loading:
     options_file: OptionsFile = None
     tokenizer: Tokenizer = None
     device: Device = "cpu"
+
+    @property
+    def files(self) -> tuple[Path | None, ...]:
+        """The files that are read beside the model."""
+        return self.softmax_file, self.vocabulary_file, self.options_file
 
 
 AS_IT_IS = Loading()
@@ -124,7 +128,7 @@ def score(  # noqa: D417 - options that verbs share bring their own help
         weight: Weight of the language model, from 0 to 1.
         batch_tokens: Maximum number of tokens per batch.
     """
-    from elmokit.files import atomic_file
+    from elmokit.files import atomic_file, check_output
     from elmokit.lm.rescoring import read_nbest, rescore
     from elmokit.lm.scoring import score_stream
     from elmokit.text.readers import read_texts
@@ -132,8 +136,8 @@ def score(  # noqa: D417 - options that verbs share bring their own help
     if nbest is not None:
         if text is not None:
             raise UsageError("Give TEXT or --nbest FILE, one of the two.")
-        if output is not None and output.exists() and nbest.exists() and output.samefile(nbest):
-            raise ConfigError(f"{output}: input and output are the same file")
+        if output is not None:
+            check_output(output, nbest, model, *loading.files)
         records = read_nbest(nbest)
         elmo = load_predicting(model, loading, tokens=tokens)
         ranked = rescore(elmo, records, weight, batch_tokens=batch_tokens)

@@ -60,6 +60,7 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
         write: Format of the answers; jsonl on standard output when left out.
         probabilities: Add the probability of each class, for tasks that choose one; with jsonl.
     """
+    from elmokit.files import check_output
     from elmokit.tasks.files import compressed_text, example_lines, write_examples
     from elmokit.tasks.predictor import Predictor
     from elmokit.text.readers import data_suffix
@@ -67,6 +68,8 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     as_json = output is None or data_suffix(output.name)[0] in (".jsonl", ".ndjson")
     if probabilities and write != "jsonl" and (write is not None or not as_json):
         raise UsageError("--probabilities go into JSON lines: write .jsonl, or --write jsonl.")
+    if output is not None:
+        check_output(output, source, predictor, static, *elmo)
     names = field_names(fields)
     loaded = Predictor.load(predictor, elmo=elmo or None, static=static, device=device)
     task, columns = loaded.facts.task, names or loaded.facts.fields

@@ -59,11 +59,17 @@ class Outputs:
     ] = None
     as_json: Json = False
 
-    def check(self) -> None:
-        """Raise for paths that cannot be written to, before any work is done."""
-        from elmokit.files import final_path
+    def check(self, inputs: Sequence[str | Path], *others: Path) -> None:
+        """Raise for paths that cannot be written to, before any work is done.
 
-        if paths := [*(self.plot or ()), *([] if self.report is None else [self.report])]:
+        `others` are written too. No output may be one of the inputs.
+        """
+        from elmokit.files import check_output, final_path
+
+        paths = [*(self.plot or ()), *([] if self.report is None else [self.report])]
+        for path in (*paths, *others):
+            check_output(path, *inputs)
+        if paths:
             from elmokit.probes.report import check_plot, need_matplotlib
 
             need_matplotlib()
@@ -144,9 +150,20 @@ class Probing(Outputs):
         """Call the probe of this name for every model, then show the answers together."""
         from elmokit import probes
 
-        self.check()
+        save = options.get("save")
+        inputs = [*_paths((data, {**options, "save": None})), *(self.model or ()), *(against or ())]
+        self.check(inputs, *_paths(save))
         ask = getattr(probes, name)
         self.show(name, [ask(found, *data, **options) for found in self.models(against, text)])
+
+
+def _paths(value: Any) -> list[Path]:
+    """All paths among arguments."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [path for item in value for path in _paths(item)]
+    return [value] if isinstance(value, Path) else []
 
 
 PROBING, TEXT = Probing(), Text()
@@ -342,6 +359,7 @@ def change(  # noqa: D417 - options that verbs share bring their own help
     from elmokit.probes.data import read_scores
 
     scores = None if gold is None else read_scores(gold)
+    how.check(_paths((first, second, gold)))
     chosen = words or (None if scores is None else list(scores))
     how.answer(
         "change", first, second, chosen, layer=layer, rank=rank, most_uses=most_uses,
@@ -387,7 +405,7 @@ def layers(  # noqa: D417 - options that verbs share bring their own help
 
     if not predictors:
         raise UsageError("Give at least one saved predictor.")
-    how.check()
+    how.check(predictors)
     how.show("layers", [probes.layers(predictors)])
 
 

@@ -40,14 +40,26 @@ class LimitOptions:
     max_body: Annotated[int | None, AtLeastOne, Parameter(help="Bytes of a request.")] = None
     max_sentences: Annotated[int | None, AtLeastOne, Parameter(help="Of a request.")] = None
     max_tokens: Annotated[int | None, AtLeastOne, Parameter(help="Of a request.")] = None
+    max_sentence_tokens: Annotated[int | None, AtLeastOne, Parameter(help="Of one sentence.")] = (
+        None
+    )
     max_word: Annotated[int | None, AtLeastOne, Parameter(help="Characters of a token.")] = None
     max_numbers: Annotated[int | None, AtLeastOne, Parameter(help="Numbers of an answer.")] = None
     queue_requests: Annotated[int | None, AtLeastOne, Parameter(help="In the queue.")] = None
     queue_tokens: Annotated[int | None, AtLeastOne, Parameter(help="In the queue.")] = None
+    max_memory: Annotated[
+        int | None, AtLeastOne, Parameter(help="Bytes of bodies and answers at a time.")
+    ] = None
+    max_connections: Annotated[int | None, AtLeastOne, Parameter(help="At a time.")] = None
     timeout: Annotated[
         float | None,
         Positive,
         Parameter(help="Seconds for a body to arrive, and for an answer to be computed."),
+    ] = None
+    idle_timeout: Annotated[
+        float | None,
+        Positive,
+        Parameter(help="Seconds until a request's headers are there, and between requests."),
     ] = None
     batch_tokens: Annotated[
         int | None, AtLeastOne, Parameter(help="The most tokens run together.")
@@ -62,9 +74,13 @@ NAMES = {
     "max_body": "body_bytes",
     "max_sentences": "sentences",
     "max_tokens": "tokens",
+    "max_sentence_tokens": "sentence_tokens",
     "max_word": "word_characters",
     "max_numbers": "answer_numbers",
+    "max_memory": "memory_bytes",
+    "max_connections": "connections",
     "timeout": "seconds",
+    "idle_timeout": "idle_seconds",
 }
 """Options whose limits have other names."""
 FILES = ("softmax_file", "vocabulary_file", "options_file")
@@ -99,8 +115,9 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
         predictor: NAME=FOLDER or FOLDER of a saved predictor; may be repeated.
         host: Address to listen on. An address that other machines can reach needs a token.
         port: 0 takes a free one.
-        token_file: Bearer tokens, one per line; clients send one of them. The environment
-            variable ELMOKIT_TOKENS may hold more.
+        token_file: Bearer tokens, one per line (TOKEN or NAME TOKEN); clients send one of them.
+            It is read again when it changes. The environment variable ELMOKIT_TOKENS may hold
+            more.
         without_token: Serve without tokens at an address that other machines can reach.
         allow_host: A host name of the service, besides localhost and IP addresses.
         allow_origin: Another site whose pages may call the service, such as https://example.org.
@@ -114,17 +131,20 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "web", "elmokit serve") from error
     from elmokit.server.registry import named_sources
-    from elmokit.server.settings import Access, Limits, is_loopback, read_tokens
+    from elmokit.server.settings import Access, Limits, environment_tokens, is_loopback, read_tokens
 
     given = {name: value for name, value in vars(limits).items() if value is not None}
     chosen = Limits(**{NAMES.get(name, name): value for name, value in given.items()})
-    tokens = read_tokens(token_file)
-    if not tokens and not is_loopback(host) and not without_token:
+    tokens = environment_tokens()
+    if token_file is not None:
+        token_file = token_file.absolute()
+        read_tokens(token_file)  # an error is reported before a model is loaded
+    elif not tokens and not is_loopback(host) and not without_token:
         raise ConfigError(
             f"--host {host}: other machines can reach this address, so give --token-file FILE (or "
             "ELMOKIT_TOKENS in the environment), or --without-token"
         )
-    access = Access(tokens=tokens, hosts=allow_host, origins=allow_origin)
+    access = Access(tokens=tokens, token_file=token_file, hosts=allow_host, origins=allow_origin)
     files = {name: path for name in FILES if (path := getattr(loading, name)) is not None}
     if len(model) > 1 and files:
         raise UsageError("--softmax, --vocabulary and --options go with one --model.")
@@ -155,7 +175,7 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
         )
         return
     # Bound before the model is loaded, so that a port in use is reported at once.
-    with bind_socket(host, port, chosen) as sock:
+    with bind_socket(host, port) as sock:
         run_server(build_app(sources, folders, loading, **parts), sock, chosen)
 
 

@@ -56,7 +56,7 @@ def table(  # noqa: D417 - options that verbs share bring their own help
         batch_tokens: Maximum number of tokens per batch.
     """
     from elmokit.errors import DataError
-    from elmokit.files import final_path
+    from elmokit.files import check_output, final_path
     from elmokit.text.readers import read_texts
     from elmokit.word_vectors.averages import average_words
 
@@ -65,6 +65,7 @@ def table(  # noqa: D417 - options that verbs share bring their own help
     # Both are checked before the model is loaded, which takes long.
     read_texts(source, field=field)
     final_path(output)
+    check_output(output, source, model)
     elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device)
     vectors = average_words(
         elmo,

@@ -48,11 +48,12 @@ from elmokit.corpus.shards import (
     ShardWriter,
     SplitCounts,
     TokenIds,
+    is_corpus_file,
     write_description,
 )
 from elmokit.corpus.workers import default_workers, ordered_map
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import atomic_folder
+from elmokit.files import atomic_folder, check_output
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokens import get_tokenizer
 
@@ -123,11 +124,11 @@ def prepare_corpus(
         folder: Where the corpus goes.
         settings: How text becomes sentences and tokens.
         workers: Processes that tokenise; all cores when left out, no extra process with 1.
-        overwrite: Replace a corpus at `folder`.
+        overwrite: Replace a corpus at `folder`; other files there stay.
         progress: Called repeatedly with the number of new tokens.
 
     Raises:
-        ConfigError: There is no such tokeniser, or no source was given.
+        ConfigError: There is no such tokeniser, no source was given, or one is in `folder`.
         DataError: A source cannot be read, holds no text, or there is something at `folder`.
         MissingExtraError: A package for the tokeniser or a source is not installed.
     """
@@ -143,7 +144,8 @@ def prepare_corpus(
     lines_are: Literal["paragraphs", "documents"]
     lines_are = "documents" if settings.documents == "line" else "paragraphs"
     streams = [read_documents(name, field=settings.field, lines_are=lines_are) for name in names]
-    with atomic_folder(folder, functools.partial(_check_free, overwrite=overwrite)) as target:
+    free = functools.partial(_check_free, overwrite=overwrite, sources=names)
+    with atomic_folder(folder, free, owns=is_corpus_file, alone=True) as target:
         with _Draft(target) as draft:
             chunks = _chunks(itertools.chain.from_iterable(streams), settings.heldout)
             tokenize = functools.partial(_tokenize_chunk, settings)
@@ -175,7 +177,7 @@ def prepare_corpus(
     return CorpusSummary(Path(folder), counts["train"], counts["heldout"], len(draft.words))
 
 
-def _check_free(folder: Path, *, overwrite: bool) -> None:
+def _check_free(folder: Path, *, overwrite: bool, sources: list[str]) -> None:
     """Refuse to replace what is no corpus, or a corpus unless that is allowed."""
     if not (folder / DESCRIPTION).is_file():
         raise DataError(f"{folder}: the folder has other files in it. Give a new folder.")
@@ -184,6 +186,7 @@ def _check_free(folder: Path, *, overwrite: bool) -> None:
             f"{folder}: there is a corpus already. Give a new folder, or allow it to be replaced "
             "(--overwrite)."
         )
+    check_output(folder, *sources)
 
 
 @dataclass

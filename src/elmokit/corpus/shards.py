@@ -31,6 +31,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -41,7 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.errors import DataError, reason
-from elmokit.files import regular_file
+from elmokit.files import regular_file, restore_interrupted
 
 FORMAT = "elmokit-corpus"
 VERSION = 1
@@ -57,6 +58,15 @@ TokenIds: TypeAlias = npt.NDArray[np.uint32]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _CHECKSUM_BLOCK = 1 << 20
+_OWN_NAMES = re.compile(
+    rf"{re.escape(DESCRIPTION)}|{re.escape(WORDS)}|{re.escape(COUNTS)}"
+    rf"|({'|'.join(SPLITS)})-\d{{5,}}\.(tokens|starts|documents)\.npy"
+)
+
+
+def is_corpus_file(name: str) -> bool:
+    """Whether a file of this name belongs to a corpus; others in its folder do not."""
+    return _OWN_NAMES.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
@@ -345,6 +355,8 @@ def _read_description(folder: Path) -> dict[str, Any]:
             regular_file(path, DataError)
         description = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
+        if restore_interrupted(folder) and path.is_file():
+            return _read_description(folder)
         raise DataError(
             f"{folder} is no prepared corpus: it has no {DESCRIPTION}. "
             "Make one with: elmokit corpus prepare TEXT -o FOLDER"

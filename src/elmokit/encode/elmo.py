@@ -158,10 +158,10 @@ class Elmo:
         self.bilm.forget_prepared()
         self._initial.forget()
 
-    def tokenize(self, text: str) -> list[str]:
-        """Split text with the model's tokeniser."""
+    def tokenize(self, text: str, most: int | None = None) -> list[str]:
+        """Split text with the model's tokeniser; with `most` it may stop after as many tokens."""
         # Looked up when text arrives: tokens need no tokeniser, nor the package behind it.
-        return get_tokenizer(self.config.text.tokenizer).tokenize(text)
+        return get_tokenizer(self.config.text.tokenizer).tokenize(text, most)
 
     @overload
     def encode(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too

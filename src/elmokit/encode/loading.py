@@ -1,18 +1,26 @@
-"""`load`: an `Elmo` from any source."""
+"""`load`: an `Elmo` from any source; `check_models`: does it compute the right numbers here?"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from elmokit.checkpoints import bilm_hdf5
-from elmokit.checkpoints.sources import Extras, read_source
+from elmokit.checkpoints.sources import EMBEDDED, Extras, read_source
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Precision
+from elmokit.errors import CheckpointError
+from elmokit.files import read_json
 from elmokit.limits import ReadLimits, limited
 from elmokit.text.vocab import read_vocabulary
+
+CHECK_TOLERANCE = 1e-4
+"""Float32 on any machine stays below a hundredth of it; a wrong id or operator is far above."""
 
 
 def load(
@@ -76,3 +84,52 @@ def load(
 
 def _path(value: str | Path | None) -> Path | None:
     return None if value is None else Path(value)
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """How far an embedded model is from its stored numbers on this machine."""
+
+    model: str
+    deviations: tuple[float, ...]
+    """Of each layer, as a share of its norm."""
+
+    @property
+    def wrong_layers(self) -> list[int]:
+        """Layers that deviate by more than `CHECK_TOLERANCE`, or are NaN."""
+        return [i for i, share in enumerate(self.deviations) if not share <= CHECK_TOLERANCE]
+
+
+def check_models(*models: str) -> list[ModelCheck]:
+    """Encode one sentence with embedded models and compare its layers with stored numbers.
+
+    The sentence is encoded alone and in a batch, so that both ways of running a model are checked.
+    The numbers were computed in float64 by the reference engine.
+
+    Args:
+        models: Names of embedded models; all when left out.
+
+    Raises:
+        CheckpointError: A model is not an embedded one.
+    """
+    stored = read_json(EMBEDDED / "check.json")
+    if unknown := [name for name in models if name not in stored]:
+        raise CheckpointError(
+            f"{unknown[0]}: has no stored numbers; those that have are {', '.join(stored)}"
+        )
+    return [_check(name, **stored[name]) for name in models or stored]
+
+
+def _check(model: str, text: str, layers: list[list[float]]) -> ModelCheck:
+    elmo, tokens, expected = load(model), text.split(), np.array(layers)
+    sentences = [tokens[:n] for n in range(len(tokens), 0, -1)]
+    found = (elmo.encode(some, layers="all")[0] for some in (sentences[:1], sentences))
+    apart = np.maximum(*(np.abs(layer_sums(vectors) - expected).max(axis=1) for vectors in found))
+    return ModelCheck(model, tuple((apart / expected[:, 1]).tolist()))
+
+
+def layer_sums(vectors: NDArray[Any]) -> NDArray[np.float64]:
+    """Sum, norm, and sum weighted by position, of each layer of (L + 1, T, 2P): (L + 1, 3)."""
+    flat = vectors.reshape(len(vectors), -1).astype(np.float64)
+    waves = np.cos(np.arange(flat.shape[1]))  # tells an order from another
+    return np.stack([flat.sum(axis=1), np.linalg.norm(flat, axis=1), flat @ waves], axis=1)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.encode.writers import WrittenCounts
 from elmokit.errors import ConfigError, DataError
+from elmokit.files import check_output
 from elmokit.ray import pieces
 from elmokit.ray.cluster import (
     QUIET,
@@ -110,6 +111,8 @@ def encode_files(
     found = pieces.find_inputs([os.fspath(name) for name in inputs])
     folder = Path(output).absolute()
     manifest = pieces.read_manifest(folder)
+    if manifest is None:
+        check_output(folder, *inputs, model)
     examined = _examine(model, layers, tokenizer, precision)
     settings = examined | {
         "layers": layers,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from elmokit.encode.writers import open_writer, write_vectors
 from elmokit.errors import CheckpointError, DataError, ElmokitError
-from elmokit.files import atomic_file
+from elmokit.files import atomic_file, remove_stale
 from elmokit.text.readers import Text, read_texts
 from elmokit.text.sentences import split_texts
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 MANIFEST = "_elmokit.json"
 """Readers of Parquet folders skip names that begin with an underscore."""
 FORMAT = "elmokit vectors in pieces 1"
-UNFINISHED = ".elmokit-*.part"
 _IGNORED = (".", "_")
 
 
@@ -224,8 +223,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove the temporary files of killed processes."""
-    for path in folder.glob(UNFINISHED):
-        path.unlink(missing_ok=True)
+    remove_stale(folder)
 
 
 # The worker

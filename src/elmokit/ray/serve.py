@@ -28,7 +28,7 @@ from elmokit.ray.cluster import (
     worker_resources,
 )
 from elmokit.server.logs import configure_logging, log_event
-from elmokit.server.server import bind_socket
+from elmokit.server.server import address_of, announce, bind_socket
 from elmokit.server.settings import Limits
 from elmokit.training.distributed import PeerError
 
@@ -113,7 +113,7 @@ def deployed(
                 serve.run(deployment.bind(), name=NAME, route_prefix="/")
             except RuntimeError as error:
                 raise PeerError(f"the replicas do not start: {_reason(serve, error)}") from error
-            yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            yield address_of(host, port)
         finally:
             serve.delete(NAME)  # waits for the requests that were accepted
             # A Ray that was started here ends with all that is in it.
@@ -130,7 +130,7 @@ def serve_until_stopped(build: Callable[[], FastAPI], **options: Any) -> None:
         with deployed(build, **options) as url:
             # Not earlier: Ray installs a handler of its own when it starts.
             signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-            log_event("serving", address=url)
+            announce(url)
             stop.wait()
             log_event("stopping")
         log_event("stopped")

@@ -12,23 +12,23 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from elmokit import __version__
 from elmokit.errors import ElmokitError
-from elmokit.server.access import PROTECTED, AccessMiddleware, RefusedError
-from elmokit.server.batching import Batcher, Closed, QueueFull
+from elmokit.server.access import PROTECTED, AccessMiddleware, RefusedError, TokenStore
+from elmokit.server.batching import Batcher, Closed, QueueFull, Service
 from elmokit.server.formats import JSON, BodyError
-from elmokit.server.logs import CLIENT_LEFT, RequestLogMiddleware
-from elmokit.server.metrics import CONTENT_TYPE, Metrics
+from elmokit.server.logs import RequestLogMiddleware
+from elmokit.server.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
 from elmokit.server.registry import ModelRegistry, UnknownNameError
 from elmokit.server.routes import (
     PROBLEMS,
     AcceptError,
     ClientLeft,
     ContentTypeError,
-    Service,
     TooSlow,
     reply,
     router,
@@ -65,11 +65,15 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        batcher = Batcher(limits, metrics)
-        batcher.start()
-        app.state.service = Service(registry, limits, metrics, batcher)
+        service = Service(
+            registry, limits, metrics, Batcher(limits, metrics), Batcher(limits, metrics)
+        )
+        app.state.service = service
+        for batcher in service.batchers:
+            batcher.start()
         yield
-        await batcher.close()
+        for batcher in service.batchers:
+            await batcher.close()
 
     # FastAPI's own documentation pages load scripts from other sites.
     app = FastAPI(
@@ -85,10 +89,12 @@ def create_app(
     if (page / "index.html").is_file():
         app.mount("/", StaticFiles(directory=page, html=True), name="page")
     app.add_exception_handler(ElmokitError, _bad_request)
-    for kind in (QueueFull, Closed, TooSlow, ClientLeft, RefusedError, MemoryError):
+    kinds = (QueueFull, Closed, TooSlow, ClientLeft, ClientDisconnect, RefusedError, MemoryError)
+    for kind in kinds:
         app.add_exception_handler(kind, _unavailable)
+    app.state.tokens = tokens = TokenStore(access)
     # The middleware added last is the outermost.
-    app.add_middleware(AccessMiddleware, access=access, limits=limits)
+    app.add_middleware(AccessMiddleware, access=access, tokens=tokens, limits=limits)
     if access.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -96,8 +102,8 @@ def create_app(
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
         )
-    app.add_middleware(RequestLogMiddleware, metrics=metrics, log_texts=log_texts)
-    document = _openapi(app, registry, bool(access.tokens))
+    app.add_middleware(RequestLogMiddleware, metrics=metrics, limits=limits, log_texts=log_texts)
+    document = _openapi(app, registry, tokens.required)
     app.openapi = lambda: document  # type: ignore[method-assign]
     return app
 
@@ -129,7 +135,7 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """Whether a request would be accepted now."""
     service = service_of(request)
-    if service.draining or not service.batcher.ready:
+    if service.draining or not all(batcher.ready for batcher in service.batchers):
         return JSONResponse({"detail": "no request is accepted now"}, 503, {"Retry-After": "1"})
     return JSONResponse({"status": "ok"})
 
@@ -158,7 +164,7 @@ async def _unavailable(request: Request, error: Exception) -> Response:
     if isinstance(error, QueueFull):
         detail = f"too much is waiting; try again in {error.retry_after} s"
         return JSONResponse({"detail": detail}, 429, {"Retry-After": str(error.retry_after)})
-    if isinstance(error, ClientLeft):
+    if isinstance(error, ClientLeft | ClientDisconnect):
         return JSONResponse({"detail": "the client has left"}, CLIENT_LEFT)
     details = {
         Closed: "the service is stopping",

@@ -1,7 +1,8 @@
 """Dynamic batching: requests of many clients share batches, which one worker thread runs.
 
-A request is a list of items of one kind. The oldest request decides the kind of the next batch;
-others of the same kind join it until the budget of tokens is used up. A long request takes several
+A request is a list of items of one kind. Clients take turns: the oldest request of the client that
+has waited longest decides the kind of the next batch. Others of the same kind join it until the
+budget of tokens is used up, every client first with its share. A long request takes several
 batches. A single request waits a few milliseconds for others; while a batch runs, new requests
 queue anyway, so under load batching adds no latency.
 """
@@ -22,9 +23,12 @@ import torch
 
 from elmokit.errors import ElmokitError
 from elmokit.server.metrics import Metrics
+from elmokit.server.registry import ModelRegistry
 from elmokit.server.settings import Limits
 
 LONGEST_RETRY = 60
+LONG_ITEM = 1024
+"""Items of more tokens have a queue and a thread of their own."""
 RATE_DECAY = 0.8
 """Decay of the moving average of tokens per second."""
 
@@ -51,6 +55,7 @@ class QueuedRequest:
     items: Sequence[Any]
     costs: Sequence[int]
     answer: asyncio.Future[list[Any]]
+    client: str
     arrived: float
     taken: int = 0
     results: list[Any] = field(default_factory=list)
@@ -83,8 +88,9 @@ class Batcher:
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self._limits = limits
         self._metrics = metrics
-        self._jobs: deque[QueuedRequest] = deque()
-        self._tokens = 0
+        self._queues: dict[str, deque[QueuedRequest]] = {}
+        """The requests of each client; the client whose turn is next first."""
+        self._requests = self._tokens = 0
         self._arrival = asyncio.Event()
         self._closing = False
         self._hurrying = False
@@ -119,11 +125,13 @@ class Batcher:
             self._worker is not None
             and not self._worker.done()
             and not self._closing
-            and len(self._jobs) < self._limits.queue_requests
+            and self._requests < self._limits.queue_requests
             and self._tokens < self._limits.queue_tokens
         )
 
-    async def run(self, kind: Kind, items: Sequence[Any], costs: Sequence[int]) -> list[Any]:
+    async def run(
+        self, kind: Kind, items: Sequence[Any], costs: Sequence[int], client: str = ""
+    ) -> list[Any]:
         """Results of the items, in order; `costs` are the tokens of each.
 
         Cancelling the call takes them out of the queue. Raises `QueueFull` or `Closed`.
@@ -133,33 +141,45 @@ class Batcher:
         if not items:
             return []
         tokens = sum(costs)
-        too_many = len(self._jobs) >= self._limits.queue_requests
-        if too_many or (self._jobs and self._tokens + tokens > self._limits.queue_tokens):
+        own = self._queues.get(client, ())
+        limits, own_tokens = self._limits, sum(job.waiting_tokens for job in own)
+        # One request is always taken; else the whole queue is full, or this client's half of it.
+        if (self._requests and _over(limits, self._requests + 1, self._tokens + tokens, 1)) or (
+            own and _over(limits, len(own) + 1, own_tokens + tokens, 2)
+        ):
             seconds = self._tokens / self._rate if self._rate else 1.0
             raise QueueFull(min(LONGEST_RETRY, max(1, math.ceil(seconds))))
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        job = QueuedRequest(kind, items, costs, future, time.monotonic())
-        self._jobs.append(job)
-        self._count(tokens)
+        job = QueuedRequest(kind, items, costs, future, client, time.monotonic())
+        self._queues.setdefault(client, deque()).append(job)
+        self._count(1, tokens)
         self._arrival.set()
         try:
             return await future
         finally:
             self._remove(job)
 
-    def _count(self, tokens: int) -> None:
+    def _count(self, requests: int, tokens: int) -> None:
+        self._requests += requests
         self._tokens += tokens
-        self._metrics.queue(len(self._jobs), self._tokens)
+        self._metrics.queue(requests, tokens)
 
     def _remove(self, job: QueuedRequest) -> None:
         """Take the rest of a job out of the queue."""
-        if job in self._jobs:  # else its last piece is in a batch already
-            self._jobs.remove(job)
-            self._count(-job.waiting_tokens)
+        own = self._queues.get(job.client, ())
+        if job in own:  # else its last piece is in a batch already
+            self._count(-1, -job.waiting_tokens)
+            self._pop(job)
+
+    def _pop(self, job: QueuedRequest) -> None:
+        own = self._queues[job.client]
+        own.remove(job)
+        if not own:
+            del self._queues[job.client]
 
     async def _loop(self) -> None:
         while True:
-            if not self._jobs:
+            if not self._queues:
                 if self._closing:
                     return
                 self._arrival.clear()
@@ -169,10 +189,14 @@ class Batcher:
             if batch := self._cut():
                 await self._run(batch)
 
+    def _first(self) -> QueuedRequest:
+        """The request whose turn is next."""
+        return next(iter(self._queues.values()))[0]
+
     async def _wait_for_others(self) -> None:
-        """Until the batch is full or the oldest request has waited long enough."""
-        end = self._jobs[0].arrived + self._limits.wait_ms / 1000
-        while self._jobs and not self._hurrying and not self._full():
+        """Until the batch is full or its first request has waited long enough."""
+        end = self._first().arrived + self._limits.wait_ms / 1000
+        while self._queues and not self._hurrying and not self._full():
             remaining = end - time.monotonic()
             if remaining <= 0:
                 return
@@ -181,35 +205,49 @@ class Batcher:
                 await asyncio.wait_for(self._arrival.wait(), remaining)
 
     def _full(self) -> bool:
-        kind = self._jobs[0].kind
-        waiting = sum(job.waiting_tokens for job in self._jobs if job.kind.joins(kind))
-        return kind.key is None or waiting >= self._limits.batch_tokens
+        kind = self._first().kind
+        jobs = (job for own in self._queues.values() for job in own if job.kind.joins(kind))
+        return kind.key is None or (
+            sum(job.waiting_tokens for job in jobs) >= self._limits.batch_tokens
+        )
 
     def _cut(self) -> list[Piece]:
         """Pieces of requests for the next batch."""
-        if not self._jobs:  # the clients have disconnected
+        if not self._queues:  # the clients have disconnected
             return []
-        kind = self._jobs[0].kind
+        kind = self._first().kind
+        joining = {
+            client: jobs
+            for client, own in self._queues.items()
+            if (jobs := [job for job in own if job.kind.joins(kind)])
+        }
         room = self._limits.batch_tokens
-        pieces: list[Piece] = []
-        for job in [job for job in self._jobs if job.kind.joins(kind)]:
-            start, used = job.taken, 0
-            while job.taken < len(job.items):
-                cost = job.costs[job.taken]
-                if cost > room and (pieces or job.taken > start):
-                    break
-                room -= cost
-                used += cost
-                job.taken += 1
-            if job.taken == start:
-                break  # later ones must not overtake it
-            pieces.append((job, start, job.taken))
-            if job.taken == len(job.items):
-                self._jobs.remove(job)
-            self._count(-used)
-            if room <= 0:
+        taken: dict[QueuedRequest, int] = {}
+        # First every client's share, then what is left of the batch, in order.
+        for share in (room // len(joining), room):
+            for client, jobs in joining.items():
+                left = min(room, share)
+                for job in jobs:
+                    if job.taken == len(job.items):
+                        continue
+                    start = job.taken
+                    used = _take(job, left, bool(taken))
+                    if used:
+                        taken.setdefault(job, start)
+                        room, left = room - used, left - used
+                    if job.taken < len(job.items):
+                        break  # later ones must not overtake it
+                if client in self._queues and jobs[0] in taken:
+                    self._queues[client] = self._queues.pop(client)  # the others' turn
+            if len(joining) == 1:
                 break
-        return pieces
+        for job in taken:
+            if job.taken == len(job.items):
+                self._count(-1, 0)
+                self._pop(job)
+        used = self._limits.batch_tokens - room
+        self._count(0, -used)
+        return [(job, start, job.taken) for job, start in taken.items()]
 
     async def _run(self, batch: list[Piece]) -> None:
         kind = batch[0][0].kind
@@ -253,3 +291,54 @@ class Batcher:
         job.results += results
         if len(job.results) == len(job.items) and not job.answer.done():
             job.answer.set_result(job.results)
+
+
+def _over(limits: Limits, requests: int, tokens: int, share: int) -> bool:
+    """Whether a queue, or one client's share of it, holds too much."""
+    return requests > max(1, limits.queue_requests // share) or (
+        tokens > limits.queue_tokens // share
+    )
+
+
+def _take(job: QueuedRequest, room: int, others: bool) -> int:
+    """Take as many items of a request as there is room for, and return their tokens.
+
+    The first item of a batch is taken whatever its size.
+    """
+    used = 0
+    while job.taken < len(job.items):
+        cost = job.costs[job.taken]
+        if used + cost > room and (others or used):
+            break
+        used += cost
+        job.taken += 1
+    return used
+
+
+@dataclass
+class Service:
+    """What routes share at run time; ``app.state.service``."""
+
+    registry: ModelRegistry
+    limits: Limits
+    metrics: Metrics
+    batcher: Batcher
+    long_batcher: Batcher
+    """For sentences, and other work in one piece, that would keep all others waiting."""
+    draining: bool = False
+    """The service is shutting down: it answers what it has accepted."""
+
+    @property
+    def batchers(self) -> tuple[Batcher, ...]:
+        """Both queues."""
+        return self.batcher, self.long_batcher
+
+    def batcher_for(self, costs: Sequence[int]) -> Batcher:
+        """The queue for items of these numbers of tokens."""
+        return self.long_batcher if max(costs, default=0) > LONG_ITEM else self.batcher
+
+    def drain(self) -> None:
+        """Answer what was accepted without waiting for larger batches."""
+        self.draining = True
+        for batcher in self.batchers:
+            batcher.hurry()

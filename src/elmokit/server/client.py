@@ -12,6 +12,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -26,13 +27,18 @@ Word = str | None
 Position = int | None
 LATER = (429, 503)
 """Answers after which a request is sent again, if they have Retry-After."""
+LONGEST_WAIT = 60.0
+"""Seconds to wait at most before a request is sent again."""
+MOST_BYTES = 1 << 30
+"""Bytes of an answer; more are not read."""
+STRANGE = "the answer is not one of elmokit serve"
 
 
 class ServiceError(ElmokitError):
-    """The service refused a request.
+    """The service refused a request, or what answered is no such service.
 
     Attributes:
-        status: The HTTP status.
+        status: The HTTP status; 0 if the answer was not HTTP.
         retry_after: Seconds after which it may be tried again, if the service said so.
     """
 
@@ -50,7 +56,8 @@ class Client:
         token: A bearer token, if the service needs one.
         model: The model that all requests are for; the service's first when left out.
         timeout: Seconds to wait for an answer.
-        retries: How often a request is sent again after 429 or 503.
+        retries: How often a request is sent again after 429 or 503 with a Retry-After of at most
+            60 seconds.
 
     Raises:
         ConfigError: The address is invalid.
@@ -101,11 +108,11 @@ class Client:
         single = isinstance(sentences, str)
         wanted: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
         body = {"sentences": wanted, "layers": layers, "pool": pool}
-        answer = io.BytesIO(self._send("POST", "/v1/encode", self._body(body), "application/x-npy"))
-        if pool is None:
-            arrays = [np.load(answer, allow_pickle=False) for _ in wanted]
-        else:
-            arrays = list(np.load(answer, allow_pickle=False)) if wanted else []
+        answer = self._send("POST", "/v1/encode", self._body(body), "application/x-npy")
+        count = len(wanted) if pool is None else min(1, len(wanted))
+        arrays: list[Any] = _read_arrays(answer, count)
+        if pool is not None and wanted:
+            arrays = list(arrays[0])
         return arrays[0] if single else arrays
 
     def similar(
@@ -132,7 +139,8 @@ class Client:
 
     def score(self, sentences: Iterable[Sentence]) -> list[dict[str, Any]]:
         """Log-probabilities of sentences, in order."""
-        return list(self._post("/v1/score", {"sentences": list(sentences)})["sentences"])
+        body = self._body({"sentences": list(sentences)})
+        return list(self._json("POST", "/v1/score", body, "sentences")["sentences"])
 
     def substitutes(
         self, sentence: Sentence, *, word: Word = None, position: Position = None, k: int = 10
@@ -151,8 +159,9 @@ class Client:
     def predict(self, predictor: str, items: Iterable[Any]) -> list[Any]:
         """Answers of a saved predictor, in order; items as for `Predictor.predict`."""
         body = json.dumps({"predictor": predictor, "items": list(items)}).encode()
-        answer = self._json("POST", "/v1/predict", body)
-        return [item["answer"] for item in answer["items"]]
+        return [
+            item["answer"] for item in self._json("POST", "/v1/predict", body, "items")["items"]
+        ]
 
     def _body(self, values: dict[str, Any]) -> bytes:
         if self._model is not None:
@@ -162,9 +171,19 @@ class Client:
     def _post(self, path: str, values: dict[str, Any]) -> dict[str, Any]:
         return self._json("POST", path, self._body(values))
 
-    def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self._send(method, path, body, "application/json"))
-        return answer
+    def _json(
+        self, method: str, path: str, body: bytes | None = None, key: str | None = None
+    ) -> dict[str, Any]:
+        answer = self._send(method, path, body, "application/json")
+        try:
+            found = json.loads(answer)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or (
+            key is not None and not isinstance(found.get(key), list)
+        ):
+            raise ServiceError(200, f"{STRANGE}: {_excerpt(answer)}")
+        return found
 
     def _send(self, method: str, path: str, body: bytes | None, accept: str) -> bytes:
         given = {**self._headers, "Accept": accept}
@@ -182,9 +201,10 @@ class Client:
             if status == 200:
                 return answer
             after = headers.get("Retry-After", "")
-            wait = float(after) if after.isdecimal() else None
-            if status not in LATER or wait is None or attempt == self._retries:
-                raise ServiceError(status, _detail(answer), wait)
+            wait = float(after) if after.isdecimal() and after.isascii() else math.inf
+            if status not in LATER or wait > LONGEST_WAIT or attempt == self._retries:
+                known = wait if math.isfinite(wait) else None
+                raise ServiceError(status, _detail(answer), known)
             time.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
 
@@ -194,7 +214,15 @@ class Client:
         try:
             self._connection.request(method, self._prefix + path, body, headers)
             answer = self._connection.getresponse()
-            return answer.status, answer.headers, answer.read()
+            body_read = answer.read(MOST_BYTES)
+            if answer.read(1):
+                raise ServiceError(answer.status, f"{STRANGE}: it has more than {MOST_BYTES} bytes")
+            return answer.status, answer.headers, body_read
+        except (http.client.HTTPException, ValueError) as error:
+            self._connection.close()
+            if isinstance(error, ConnectionError):
+                raise
+            raise ServiceError(0, f"{STRANGE}: {type(error).__name__}") from error
         except BaseException:
             self._connection.close()  # the rest of an answer would be read as the next one
             raise
@@ -203,5 +231,30 @@ class Client:
 def _detail(answer: bytes) -> str:
     try:
         return str(json.loads(answer)["detail"])
-    except (ValueError, KeyError, TypeError):
-        return answer[:200].decode("utf-8", "replace")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return _excerpt(answer)
+
+
+def _excerpt(answer: bytes) -> str:
+    return " ".join(answer[:200].decode("utf-8", "replace").split())
+
+
+def _read_arrays(answer: bytes, count: int) -> list[Any]:
+    """Float arrays of an answer; their sizes are checked against it before memory is taken."""
+    file, found = io.BytesIO(answer), []
+    try:
+        for _ in range(count):
+            start = file.tell()
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0
+            shape, _, dtype = (read if version == (1, 0) else np.lib.format.read_array_header_2_0)(
+                file
+            )
+            size = math.prod(shape) * dtype.itemsize
+            if dtype.kind != "f" or size > len(answer) - file.tell():
+                raise ValueError("not an array of this service")
+            file.seek(start)
+            found.append(np.load(file, allow_pickle=False))
+    except (ValueError, EOFError, OSError) as error:
+        raise ServiceError(200, f"{STRANGE}: {_excerpt(answer)}") from error
+    return found

@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+CLIENT_LEFT = 499
+"""Status in logs and metrics of a request whose client disconnected before the answer."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16_384)
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -29,7 +31,7 @@ class Metrics:
             buckets=SECONDS,
         )
         self.in_flight = gauge("elmokit_requests_in_flight", "Requests that are being answered.")
-        self.cancelled = count("elmokit_requests_cancelled", "Requests whose client disconnected.")
+        self._cancelled = count("elmokit_requests_cancelled", "Requests whose client disconnected.")
         self._queued = gauge("elmokit_queue_requests", "Requests in the queue.")
         self._queued_tokens = gauge("elmokit_queue_tokens", "Tokens in the queue.")
         self._tokens = count("elmokit_tokens", "Tokens the models have read, markers included.")
@@ -42,15 +44,17 @@ class Metrics:
         )
 
     def end(self, route: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """A request was answered, or its client has left."""
         self.in_flight.dec()
+        if status == CLIENT_LEFT:
+            self._cancelled.inc()
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def queue(self, requests: int, tokens: int) -> None:
-        """Requests and tokens in the queue."""
-        self._queued.set(requests)
-        self._queued_tokens.set(tokens)
+        """Requests and tokens that were added to a queue; negative if they were removed."""
+        self._queued.inc(requests)
+        self._queued_tokens.inc(tokens)
 
     def batch(self, requests: int, tokens: int, seconds: float) -> None:
         """A batch has run."""

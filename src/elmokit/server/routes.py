@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,11 +25,13 @@ from elmokit.lm.scoring import score_stream
 from elmokit.lm.substitutes import guesses, substitutes
 from elmokit.probes.stats import unit_rows
 from elmokit.server import schemas
-from elmokit.server.batching import Batcher, Kind
+from elmokit.server.access import client_address, reserve
+from elmokit.server.batching import Kind, Service
 from elmokit.server.formats import (
     ARROW,
     JSON,
     NPY,
+    Floats,
     best_type,
     parse_json,
     to_json,
@@ -36,9 +39,8 @@ from elmokit.server.formats import (
     write_npy,
 )
 from elmokit.server.inspect import inspect_word
-from elmokit.server.metrics import Metrics
-from elmokit.server.registry import ModelRegistry, predicts_words
-from elmokit.server.settings import Limits
+from elmokit.server.registry import predicts_words
+from elmokit.server.settings import CHARACTERS, Limits
 from elmokit.tasks.records import errors_at
 
 if TYPE_CHECKING:
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
 
 LONG_TEXT = 10_000
 """Texts with at least as many characters are tokenised in another thread."""
+JSON_BYTES = 16
+"""Bytes of a number in JSON, and of the vector that it comes from."""
+BINARY_BYTES = 8
+"""The same for npy and Arrow."""
 MARKERS = 2
 """Tokens the model adds to every sentence."""
 RIVER, MONEY = "the bank of the river", "the bank lent money ."
@@ -69,29 +75,16 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 """Error answers of any route, for the OpenAPI document."""
 
+TEXT_THREAD = ThreadPoolExecutor(1, "elmokit-text")
+"""Tokenises long texts."""
+
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 R = TypeVar("R", bound=schemas.ModelRequest)
 Tokens = list[str]
 Route = Callable[[Request], Awaitable[Response]]
 
 router = APIRouter()
-
-
-@dataclass
-class Service:
-    """What routes share at run time; ``app.state.service``."""
-
-    registry: ModelRegistry
-    limits: Limits
-    metrics: Metrics
-    batcher: Batcher
-    draining: bool = False
-    """The service is shutting down: it answers what it has accepted."""
-
-    def drain(self) -> None:
-        """Answer what was accepted without waiting for larger batches."""
-        self.draining = True
-        self.batcher.hurry()
 
 
 class ContentTypeError(DataError):
@@ -108,6 +101,12 @@ class TooSlow(Exception):  # noqa: N818
 
 class ClientLeft(Exception):  # noqa: N818
     """The client has disconnected."""
+
+
+def client_of(request: Request) -> str:
+    """Whose requests take turns: those of one token, or without tokens of one address."""
+    who: str | None = request.scope["state"]["log"].get("who")
+    return who or client_address(request.scope)
 
 
 def service_of(request: Request) -> Service:
@@ -162,14 +161,28 @@ async def _tokens_of(
     limits = service_of(request).limits
     _check_count(sentences, "sentences", limits)
     size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
+    _check_characters(size, limits)
 
     def tokenize() -> list[Tokens]:
-        return [elmo.tokenize(s) if isinstance(s, str) else s for s in sentences]
+        found, left = [], limits.tokens
+        for sentence in sentences:
+            # One more than allowed shows that there are too many; a million would take seconds.
+            tokens = elmo.tokenize(sentence, left + 1) if isinstance(sentence, str) else sentence
+            found.append(tokens)
+            left -= len(tokens)
+            if left < 0:
+                break
+        return found
 
-    found = tokenize() if size < LONG_TEXT else await asyncio.to_thread(tokenize)
+    found = tokenize() if size < LONG_TEXT else await _in_text_thread(tokenize)
     _check_tokens(found, limits)
     _note_texts(request, found)
     return found
+
+
+async def _in_text_thread(call: Callable[[], T]) -> T:
+    """Tokenise beside the event loop; one request at a time, since they share the interpreter."""
+    return await asyncio.get_running_loop().run_in_executor(TEXT_THREAD, call)
 
 
 def _note_texts(request: Request, texts: Sequence[Tokens]) -> None:
@@ -183,19 +196,32 @@ def _check_count(given: Sequence[Any], what: str, limits: Limits) -> None:
         raise DataError(f"{len(given)} {what}; this service takes {limits.sentences} at a time")
 
 
-def _check_numbers(numbers: int, limits: Limits, instead: str) -> None:
+def _check_characters(size: int, limits: Limits) -> None:
+    most = CHARACTERS * limits.tokens
+    if size > most:
+        raise DataError(f"texts of {size} characters; this service takes {most} at a time")
+
+
+def _check_numbers(request: Request, numbers: int, size: int, instead: str) -> None:
+    """Refuse an answer of too many numbers; reserve the memory for it, `size` bytes each."""
+    limits = service_of(request).limits
     if numbers > limits.answer_numbers:
         raise DataError(
             f"the answer would hold {numbers} numbers; this service gives "
             f"{limits.answer_numbers} at a time: {instead}"
         )
+    reserve(request.scope["state"]["memory"], size * numbers)
 
 
 def _check_tokens(found: Sequence[Tokens], limits: Limits) -> None:
-    total = sum(map(len, found))
-    if total > limits.tokens:
-        raise DataError(f"{total} tokens; this service takes {limits.tokens} at a time")
+    if sum(map(len, found)) > limits.tokens:
+        raise DataError(f"more than {limits.tokens} tokens; send fewer at a time")
     for number, tokens in enumerate(found):
+        if len(tokens) > limits.sentence_tokens:
+            raise DataError(
+                f"sentence {number} has {len(tokens)} tokens; this service takes "
+                f"{limits.sentence_tokens} in one: send it as several sentences"
+            )
         for position, token in enumerate(tokens):
             if len(token) > limits.word_characters:
                 raise DataError(
@@ -244,7 +270,8 @@ async def _compute(
         ClientLeft: The client disconnected; its items were taken out of the queue.
     """
     service = service_of(request)
-    work = asyncio.ensure_future(service.batcher.run(kind, items, costs))
+    batcher, client = service.batcher_for(costs), client_of(request)
+    work = asyncio.ensure_future(batcher.run(kind, items, costs, client))
     left = asyncio.ensure_future(_disconnect(request))
     try:
         await asyncio.wait(
@@ -253,7 +280,6 @@ async def _compute(
         if work.done():
             return work.result()
         if left.done():
-            service.metrics.cancelled.inc()
             raise ClientLeft
         raise TooSlow
     except RuntimeError as error:
@@ -318,7 +344,8 @@ async def encode(request: Request) -> Response:
     layers = elmo.layers if choice.weights is None else 1
     vectors = len(tokens) if wanted.pool else sum(map(len, tokens))
     numbers = vectors * layers * elmo.dim
-    _check_numbers(numbers, service.limits, "send fewer sentences, or pool")
+    size = JSON_BYTES if answer_type == JSON else BINARY_BYTES
+    _check_numbers(request, numbers, size, "send fewer sentences, or pool")
     kind = _encoding(name, elmo, wanted.layers, wanted.pool, service.limits.batch_tokens)
     arrays = await _compute(request, kind, tokens, _costs(tokens))
     if answer_type == NPY:
@@ -409,15 +436,20 @@ async def layers(request: Request) -> Response:
     given = [wanted.sentence] if wanted.other is None else [wanted.sentence, wanted.other]
     tokens = await _tokens_of(request, elmo, given)
     numbers = elmo.layers * len(tokens[0]) * len(tokens[-1])
-    _check_numbers(numbers, service.limits, "send shorter sentences")
+    _check_numbers(request, numbers, JSON_BYTES, "send shorter sentences")
     kind = _encoding(name, elmo, "all", None, service.limits.batch_tokens)
     arrays = await _compute(request, kind, tokens, _costs(tokens))
-    # (L + 1, T, D) and (L + 1, U, D)
-    unit = [unit_rows(array).astype(np.float32) for array in arrays]
-    matrices = np.clip(unit[0] @ unit[-1].transpose(0, 2, 1), -1, 1)  # (L + 1, T, U)
+    matrices = await asyncio.to_thread(_cosine_matrices, arrays)
     return await reply(
         {"model": name, "tokens": tokens[0], "other_tokens": tokens[-1], "layers": matrices}
     )
+
+
+def _cosine_matrices(arrays: Sequence[Floats]) -> Floats:
+    # (L + 1, T, D) and (L + 1, U, D)
+    unit = [unit_rows(array).astype(np.float32) for array in arrays]
+    cosines: Floats = np.clip(unit[0] @ unit[-1].transpose(0, 2, 1), -1, 1)  # (L + 1, T, U)
+    return cosines
 
 
 @_post("/v1/score", schemas.ScoreAnswer, schemas.ScoreRequest, {"sentences": [MONEY]})
@@ -498,7 +530,11 @@ async def predict(request: Request) -> Response:
     wanted = await _read_json(request, schemas.PredictRequest)
     service = service_of(request)
     predictor = service.registry.predictor(wanted.predictor)
-    examples, texts = await asyncio.to_thread(_examples, predictor, wanted.items, service.limits)
+    size = _characters(wanted.items)
+    _check_characters(size, service.limits)
+    call = partial(_examples, predictor, wanted.items, service.limits)
+    is_long = size >= LONG_TEXT
+    examples, texts = await (_in_text_thread(call) if is_long else asyncio.to_thread(call))
     _note_texts(request, [text for some in texts for text in some])
     kind = Kind(("predict", wanted.predictor), predictor.answers)
     answers = await _compute(request, kind, examples, [sum(_costs(some)) for some in texts])
@@ -536,3 +572,10 @@ def _examples(
         if not all(some):
             raise DataError(f"items.{number}: a text without tokens has no answer")
     return examples, texts
+
+
+def _characters(value: Any) -> int:
+    """Characters of all strings in nested lists."""
+    if isinstance(value, str):
+        return len(value)
+    return sum(map(_characters, value)) if isinstance(value, list) else 0

@@ -1,18 +1,20 @@
-"""The process: the listening socket, uvicorn, and graceful shutdown."""
+"""The process: the listening socket, uvicorn, its connections, and graceful shutdown."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import signal
 import socket
-import sys
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from elmokit.server.logs import configure_logging, log_event
-from elmokit.server.settings import Limits
+from elmokit.server.logs import CONNECTION, configure_logging, log_event
+from elmokit.server.settings import Limits, open_files
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 SHUTDOWN_GRACE = 0.2
 """Seconds between closing the listener and draining: connections that were just accepted may still
 send their request."""
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+    b'Connection: close\r\nContent-Length: 34\r\n\r\n{"detail": "too many connections"}'
+)
+"""What a client gets when all connections are in use."""
 
 
 class Server(uvicorn.Server):
@@ -40,13 +47,110 @@ class Server(uvicorn.Server):
         log_event("stopped")
 
 
-def bind_socket(host: str, port: int, limits: Limits | None = None) -> socket.socket:
-    """A socket at this address that does not listen yet.
+class OpenConnections:
+    """The connections of a server: not more than the process can hold open.
 
-    uvicorn hands the transport a whole answer, and the route is done: a client that never reads
-    would keep its answer and its connection for ever. On Linux the kernel closes connections whose
-    client has taken nothing for ``limits.seconds``; accepted connections inherit the option.
+    When there is no room for another, the one that has waited longest for a request is closed, so
+    clients that only hold connections open cannot keep others out.
     """
+
+    def __init__(self, limits: Limits) -> None:
+        self.seconds = limits.idle_seconds
+        # A quarter of the process's files is for everything else: models, the page, the log.
+        self._most = min(limits.connections, max(1, open_files() * 3 // 4))
+        self._open: set[GuardedConnection] = set()
+        self.waiting: dict[GuardedConnection, None] = {}
+        """Those without a request; the one that has waited longest first."""
+
+    def admit(self, connection: GuardedConnection) -> bool:
+        """Count a connection; False if all others are in use."""
+        if len(self._open) >= self._most:
+            if not self.waiting:
+                return False
+            next(iter(self.waiting)).abort()
+        self._open.add(connection)
+        return True
+
+    def discard(self, connection: GuardedConnection) -> None:
+        """Forget a connection."""
+        self._open.discard(connection)
+        self.waiting.pop(connection, None)
+
+
+class GuardedConnection(asyncio.Protocol):
+    """One connection: uvicorn's own protocol, with a limit of the time without a request.
+
+    That time is over when the application is called. So it limits connections that send nothing,
+    heads that arrive slowly, bodies of requests that were refused, and answers that are not read to
+    their end. uvicorn has settings for the size of a head and for idle connections only.
+    """
+
+    def __init__(self, others: OpenConnections, app_state: dict[str, Any], **parts: Any) -> None:
+        self._others = others
+        self._http = H11Protocol(app_state={**app_state, CONNECTION: self}, **parts)
+        self._admitted = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._admitted = self._others.admit(self)
+        if not self._admitted:
+            self._transport.write(FULL)
+            self._transport.close()
+            return
+        self._http.connection_made(self._transport)
+        self.request_ended()
+
+    def request_started(self) -> None:
+        """The head of a request has arrived."""
+        self._others.waiting.pop(self, None)
+        self._stop_timer()
+
+    def request_ended(self) -> None:
+        """The connection waits for the next request."""
+        self._stop_timer()
+        if not self._transport.is_closing() or self._transport.get_write_buffer_size():
+            self._others.waiting[self] = None
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._others.seconds, self.abort)
+
+    def abort(self) -> None:
+        """Close the connection at once, whatever was not sent."""
+        self._stop_timer()
+        self._others.discard(self)
+        self._transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what has arrived."""
+        if self._admitted:
+            self._http.data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
+        self._stop_timer()
+        self._others.discard(self)
+        if self._admitted:
+            self._http.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than the application writes."""
+        if self._admitted:
+            self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has read on."""
+        if self._admitted:
+            self._http.resume_writing()
+
+
+def bind_socket(host: str, port: int) -> socket.socket:
+    """A socket at this address that does not listen yet."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -54,9 +158,6 @@ def bind_socket(host: str, port: int, limits: Limits | None = None) -> socket.so
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if sys.platform == "linux" and limits is not None:
-                milliseconds = min(math.ceil(1000 * limits.seconds), 2**31 - 1)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
             sock.bind(address)
         except OSError:
             sock.close()
@@ -68,27 +169,49 @@ def bind_socket(host: str, port: int, limits: Limits | None = None) -> socket.so
 
 def uvicorn_config(app: FastAPI, limits: Limits) -> uvicorn.Config:
     """Settings of uvicorn for the application."""
+    guarded = partial(GuardedConnection, OpenConnections(limits))
     return uvicorn.Config(
         app,
+        # A class or what makes its objects: uvicorn calls it for every connection.
+        http=cast(type[asyncio.Protocol], guarded),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=limits.connections,
-        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=limits.head_bytes,
+        timeout_keep_alive=math.ceil(limits.idle_seconds),
         # Longer than a request may take: only clients that do not read are left by then.
         timeout_graceful_shutdown=math.ceil(2 * limits.seconds) + 5,
     )
 
 
 def run_server(app: FastAPI, sock: socket.socket, limits: Limits) -> None:
-    """Serve until SIGTERM or SIGINT; then answer what was accepted and return."""
+    """Serve until SIGTERM or SIGINT; then answer what was accepted and return.
+
+    SIGHUP makes it read the tokens again.
+    """
     configure_logging()
-    host, port = sock.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    log_event("serving", address=address)
+    announce(address_of(*sock.getsockname()[:2]))
     # uvicorn raises the signal again at its end; by then there is nothing left to do.
-    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    handlers: dict[signal.Signals, Any] = {signal.SIGTERM: lambda number, frame: None}
+    if hasattr(signal, "SIGHUP"):
+        handlers[signal.SIGHUP] = lambda number, frame: app.state.tokens.expire()
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         Server(uvicorn_config(app, limits), app).run(sockets=[sock])
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def address_of(host: str, port: int) -> str:
+    """The service's address as a URL."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def announce(address: str) -> None:
+    """Log the address of the service, and print one to open."""
+    log_event("serving", address=address)
+    to_open = address.replace("//0.0.0.0:", "//localhost:").replace("//[::]:", "//localhost:")
+    with contextlib.suppress(OSError):  # nobody reads standard output
+        print(f"Open {to_open}/ (Ctrl-C stops the service)", flush=True)

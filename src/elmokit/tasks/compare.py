@@ -16,7 +16,7 @@ from elmokit.errors import ConfigError
 from elmokit.files import atomic_file
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.fit import RUN_FILE, Data, TaskRun, task_settings
+from elmokit.tasks.fit import RUN_FILE, Data, TaskRun, check_data, task_settings
 from elmokit.tasks.inputs.references import Elmos, Static
 from elmokit.tasks.report import REPORT_FILE, data_hash
 from elmokit.training.run_folder import RunFolder
@@ -145,6 +145,8 @@ def compare(
     with ExitStack() as stack:
         if output is None:
             output = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-"))
+        elif not resume:
+            check_data(output, train, dev, test, config, static, elmo)
         folder = Path(output)
         layers = Path(store) if store is not None else folder / STORE_FOLDER
         full.read(train, dev, test)

@@ -17,7 +17,6 @@ import gzip
 import io
 import lzma
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
 
 from elmokit.errors import ConfigError, DataError, MissingExtraError
-from elmokit.files import atomic_file, temporary_beside
+from elmokit.files import atomic_file, scratch
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.records import (
@@ -313,6 +312,7 @@ def read_examples(
     fields: Mapping[str, str] | None = None,
     labelled: bool = True,
     scheme: Scheme | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Iterator[Any]:
     """Read the examples of a file, one at a time.
 
@@ -329,6 +329,7 @@ def read_examples(
         labelled: Whether labels are needed. If not, one that is missing or wrong is None.
         scheme: ``iob1``, ``bio``, ``bioes``, ``bilou`` or ``bmes``: tags that it does not allow
             are an error.
+        note: Called with a line that says what was assumed about the file's columns.
 
     Returns:
         The examples, of the task's class (`Task.example_type`).
@@ -343,7 +344,7 @@ def read_examples(
     chosen = _chosen(task, format) if format else _found(task, name, labelled)
     if labelled and not chosen.labels:
         raise ConfigError(f"{name}: plain text has no labels. It is read for prediction alone.")
-    options = ReadOptions(tokenizer, target_tokenizer, fields or {}, labelled, scheme)
+    options = ReadOptions(tokenizer, target_tokenizer, fields or {}, labelled, scheme, note)
     examples = chosen.read(name, options)
 
     def at_least_one() -> Iterator[Any]:
@@ -421,12 +422,9 @@ def _new_folder(name: str) -> Iterator[Path]:
     folder = Path(os.path.realpath(name))
     if folder.exists() or not folder.parent.is_dir():
         raise DataError(f"{name}: give the name of a new folder, in a folder that exists.")
-    temporary = temporary_beside(folder)
-    try:
+    with scratch(folder) as temporary:
         yield temporary
         os.replace(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def format_names(task: str) -> tuple[str, ...]:
@@ -477,11 +475,12 @@ def read_labelled(
     *,
     format: str | None,
     fields: Mapping[str, str],
+    note: Callable[[str], None] | None = None,
 ) -> Sequence[Any]:
     """Labelled examples from a file, split as the settings say, or from a list of them."""
     known = get_task(task)
     if isinstance(data, str | Path):
-        options = {"tokenizer": config.inputs.tokenizer, **known.reading(config)}
+        options = {"tokenizer": config.inputs.tokenizer, "note": note, **known.reading(config)}
         return list(read_examples(task, data, format=format, fields=fields, **options))
     kind = known.example_type
     expected = f"{task} is trained and scored on {kind.__name__} with a label, or on a file of them"

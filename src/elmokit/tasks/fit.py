@@ -25,6 +25,7 @@ from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.config import from_dict, to_dict
 from elmokit.engines import check_device
 from elmokit.errors import CheckpointError, ConfigError
+from elmokit.files import check_output
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.files import read_labelled
@@ -119,9 +120,17 @@ def fit(
             if resume:
                 raise ConfigError("resume=True: give the output folder of the run to continue")
             output = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-"))
+        elif not resume:
+            check_data(output, train, dev, test, config, static, elmo)
         run.read(train, dev, test)
         kept = Path(store) if store is not None else None
         return run.train(Path(output), kept, resume=resume, bundle=bundle, quiet=quiet)
+
+
+def check_data(output: str | Path, *inputs: object) -> None:
+    """Refuse an output folder that has one of the inputs in it."""
+    several = [part for given in inputs for part in (given if type(given) is tuple else (given,))]
+    check_output(output, *(given for given in several if isinstance(given, str | Path)))
 
 
 def task_settings(
@@ -173,6 +182,8 @@ class TaskRun:
         """Examples: ``train``, ``dev`` and, where given, ``test``."""
         self.names: dict[str, str] = {}
         """What errors call them."""
+        self.notes: list[str] = []
+        """What was assumed about them, to be shown."""
 
     def read(self, train: Data, dev: Data, test: Data | None) -> None:
         """Read labelled examples."""
@@ -180,8 +191,9 @@ class TaskRun:
             if data is not None:
                 self.names[part] = str(data) if isinstance(data, str | Path) else f"the {part} data"
                 self.data[part] = read_labelled(
-                    self.task.name, data, self.config, format=self.format, fields=self.fields
-                )
+                    self.task.name, data, self.config, format=self.format, fields=self.fields,
+                    note=self.notes.append,
+                )  # fmt: skip
 
     def describe(self) -> RunDescription:
         """What a run must have in common with one that it resumes."""
@@ -223,7 +235,8 @@ class TaskRun:
         display = Display(
             folder.log, visible=True, stream=io.StringIO() if quiet else None, parts=()
         )
-        display.note(self._description(predictor))
+        for line in (*self.notes, self._description(predictor)):
+            display.note(line)
         start = time.monotonic()
         own_store = folder.training / LAYERS_FOLDER
         train, dev = self.data["train"], self.data["dev"]

@@ -66,6 +66,8 @@ FACTS_FILE = "predictor.json"
 WEIGHTS_FILE = "weights.safetensors"
 ELMO_FOLDER = "elmo"
 STATIC_FILE = "static.bin"
+LONG_TEXT = 10_000
+"""Characters of a text that is tokenised so that other threads can run in between."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,9 @@ class Predictor:
 
     def tokenize(self, text: str) -> tuple[str, ...]:
         """Split text as in training."""
-        return tuple(get_tokenizer(self.facts.config.inputs.tokenizer).tokenize(text))
+        # A text has at most as many tokens as characters: this limit changes no result.
+        most = len(text) if len(text) >= LONG_TEXT else None
+        return tuple(get_tokenizer(self.facts.config.inputs.tokenizer).tokenize(text, most))
 
     def to(self, device: str | torch.device) -> Predictor:
         """Move everything to a device."""

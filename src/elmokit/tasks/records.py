@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import reprlib
+import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -86,6 +87,7 @@ class ReadOptions:
             given as numbers has no header row; -1 is the last column.
         labelled: Whether labels are needed. If not, one that is missing or wrong is None.
         scheme: What tags must obey; None: anything.
+        note: Told what was assumed about a file, in a line; None: nobody is.
     """
 
     tokenizer: str = "words"
@@ -93,6 +95,12 @@ class ReadOptions:
     fields: Mapping[str, str] = field(default_factory=dict)
     labelled: bool = True
     scheme: Scheme | None = None
+    note: Callable[[str], None] | None = None
+
+    def assume(self, path: str, what: str) -> None:
+        """Tell what was assumed about a file."""
+        if self.note is not None:
+            self.note(f"{path}: read as {what}")
 
     def check_fields(self, known: Collection[str]) -> None:
         """Refuse names of fields that the format does not have."""
@@ -243,7 +251,7 @@ class Record:
         looked = f" (looked for {_listed(tried)})" if tried != (name,) else ""
         return self.error(
             f"no {name!r}{looked}; found {_listed(self.names)}. Name the field that holds it: "
-            f"{_ways_to_name(name)}."
+            f"{_ways_to_name([name], self.names, self.tried)}."
         )
 
     def text(self, name: str) -> str:
@@ -286,8 +294,13 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "nothing"
 
 
-def _ways_to_name(name: str) -> str:
-    return f"--field {name}=NAME on the command line, fields={{{name!r}: ...}} in Python"
+def _ways_to_name(wanted: Sequence[str], present: Sequence[str], tried: Names) -> str:
+    """How a user says which fields hold what; with names that the file has for nothing else."""
+    usual = {alias.lower() for name in tried for alias in tried[name] if name not in wanted}
+    free = [own for own in present if own.lower() not in usual] or ["NAME"]
+    names = dict(zip(wanted, [*free[: len(wanted) - 1], free[-1]], strict=False))
+    options = " ".join(f"--field {name}={shlex.quote(own)}" for name, own in names.items())
+    return f"{options} on the command line, fields={names} in Python"
 
 
 def json_records(
@@ -409,14 +422,14 @@ def _columns(
         if name not in names and options.labelled:
             raise DataError(
                 f"{where}: the header has no column {options.fields[name]!r} for {name!r}; it has "
-                f"{_listed(row)}. Name the column that holds it: {_ways_to_name(name)}."
+                f"{_listed(row)}. Name the column that holds it: "
+                f"{_ways_to_name([name], row, tried)}."
             )
     if not names:
-        first = next(iter(tried))
         raise DataError(
             f"{where}: the header names none of {', '.join(tried)}; it has {_listed(row[:8])}. "
-            f"Name the columns, by number if there is no header row: --field {first}=0 on the "
-            f"command line, fields={{{first!r}: '0', ...}} in Python."
+            f"Name the columns that hold them, such as {_ways_to_name(list(tried), row, tried)}; "
+            "by number, from 0, if this row is no header."
         )
     lower = [cell.lower() for cell in row]
     columns = {}

@@ -18,6 +18,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, TypeGuard
 
 from elmokit.errors import ConfigError, MissingExtraError
@@ -67,9 +68,12 @@ class Tokenizer(ABC):
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the (start, end) character offsets of the tokens, in order."""
 
-    def tokenize(self, text: str) -> list[str]:
-        """Return the tokens, each of them ``text[start:end]`` of its span."""
-        return [text[start:end] for start, end in self.spans(text)]
+    def tokenize(self, text: str, most: int | None = None) -> list[str]:
+        """Return the tokens, each of them ``text[start:end]`` of its span.
+
+        With `most` it may stop after as many tokens.
+        """
+        return [text[start:end] for start, end in self.spans(text)][:most]
 
 
 def is_tokens(sentence: object) -> TypeGuard[Sequence[str]]:
@@ -127,15 +131,18 @@ class _PatternTokenizer(Tokenizer):
         # Without rstrip, a pattern that skips white space would try each of a million blanks.
         return [match.span(1) for match in self._pattern.finditer(text.rstrip())]
 
-    def tokenize(self, text: str) -> list[str]:
-        return self._pattern.findall(text.rstrip())
+    def tokenize(self, text: str, most: int | None = None) -> list[str]:
+        if most is None:
+            return self._pattern.findall(text.rstrip())
+        # Slower than findall, but other threads can run between two tokens.
+        return [match[1] for match in islice(self._pattern.finditer(text.rstrip()), most)]
 
 
 class _SpaceTokenizer(_PatternTokenizer):
     """Splits on Unicode white space, exactly as ``str.split()`` does."""
 
-    def tokenize(self, text: str) -> list[str]:
-        return text.split()
+    def tokenize(self, text: str, most: int | None = None) -> list[str]:
+        return text.split() if most is None else text.split(maxsplit=most)[:most]
 
 
 class _JiebaTokenizer(Tokenizer):

@@ -18,6 +18,7 @@ from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
 from elmokit.errors import ConfigError
+from elmokit.files import check_output
 from elmokit.lm.perplexity import Perplexity
 from elmokit.model.bilm import BiLM, build
 from elmokit.model.init import random_model
@@ -129,6 +130,8 @@ def adapt(
         run=config.run,
     )
     folder, description = RunFolder(config.output, SETTINGS_FILE), run_description(settings)
+    if not resume:
+        check_output(config.output, *settings.corpus, elmo.source)
     with init_distributed(device) as context:
         with folder.starting(description, resume=resume, context=context):
             text = open_corpus(settings, folder.training / CORPUS_FOLDER, context, preparation)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-import shutil
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from elmokit.corpus.shards import DESCRIPTION, TokenCorpus
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import temporary_beside
+from elmokit.files import check_output, scratch
 from elmokit.lm.perplexity import Perplexity
 from elmokit.model.init import random_model
 from elmokit.training.display import Display, duration, read_log
@@ -77,6 +76,8 @@ def pretrain(
     if output is not None:
         config = replace(config, output=str(output))
     folder, description = RunFolder(config.output, SETTINGS_FILE), run_description(config)
+    if not resume:
+        check_output(config.output, *config.corpus)
     with init_distributed(device) as context:
         with folder.starting(description, resume=resume, context=context):
             corpus = open_corpus(config, folder.training / CORPUS_FOLDER, context, preparation)
@@ -185,8 +186,7 @@ def _prepare(sources: list[str], folder: Path, settings: CorpusConfig) -> None:
             "heldout = 0: a run needs held-out text, because without it a model cannot be "
             "evaluated; give a share above 0, such as --heldout 0.01"
         )
-    attempted = temporary_beside(folder)
-    try:
+    with scratch(folder) as attempted:
         for attempt in (settings, replace(settings, documents="line")):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that nothing was held out is handled here
@@ -194,8 +194,6 @@ def _prepare(sources: list[str], folder: Path, settings: CorpusConfig) -> None:
             if summary.heldout.tokens:
                 os.replace(attempted, folder)
                 return
-    finally:
-        shutil.rmtree(attempted, ignore_errors=True)
     raise DataError(
         f"{', '.join(sources)}: the text is too short to hold some of it out, and without held-out "
         "text a model cannot be evaluated. Give more text, or raise --heldout"

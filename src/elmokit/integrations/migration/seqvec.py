@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, DataError, ElmokitError
-from elmokit.files import atomic_file, create_hdf5
+from elmokit.files import atomic_file, check_output, create_hdf5
 from elmokit.integrations.migration.allennlp import ElmoEmbedder
 
 LAYERS = ("sum", "all", "CNN", "LSTM1", "LSTM2")
@@ -110,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model = ElmoEmbedder(options.model / "options.json", options.model / "weights.hdf5", cuda)
         how = {"layer": options.layer, "per_protein": options.protein}
         vectors = embed(model, sequences, **how, batchsize=options.batchsize)
+        check_output(options.output, options.input, options.model)
         _save(options.output, vectors, options.protein)
     except (ElmokitError, OSError) as error:
         print(f"seqvec: error: {error}", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ from elmokit.checkpoints.sources import embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Precision
 from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
-from elmokit.files import read_json, temporary_beside
+from elmokit.files import atomic_folder, read_json
 from elmokit.tasks.inputs.source import (
     ElmoLayers,
     LayerSource,
@@ -116,15 +115,8 @@ def bundle_layers(source: LayerSource, folder: Path, earlier: Mapping[str, Any] 
     if not ours or _layout(earlier) == _layout(reference_to(source)):
         source.save(folder)
         return
-    old = temporary_beside(folder)
-    os.replace(folder, old)
-    try:
-        source.save(folder)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(old, folder)
-        raise
-    shutil.rmtree(old)
+    with atomic_folder(folder, lambda _: None, owns=lambda _: True) as fresh:
+        source.save(fresh)
 
 
 def _layout(reference: Mapping[str, Any] | None) -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from elmokit.errors import DataError
 from elmokit.tasks.files import Field, Records, TextField
@@ -19,11 +22,17 @@ from elmokit.tasks.records import (
     lines,
     location,
 )
-from elmokit.tasks.tag.spans import illegal_index
+from elmokit.tasks.tag.spans import are_span_tags, illegal_index
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _WRITTEN = tuple(name for name in CONLLU if name not in {"id", "form", "deps"})
 DOCUMENT_START = "-DOCSTART-"
+_USUAL = {"tokens": "0", "tags": "-1"}
+"""The columns of tokens and tags, unless what is in them says otherwise."""
+_PEEKED, _PEEKED_ROWS = 50, 5
+"""Sentences that are read before columns are told, and the least rows that say something."""
+Rows: TypeAlias = list[tuple[int, list[str]]]
+"""The lines of a sentence, each with its number, as cells."""
 
 
 @dataclass(frozen=True)
@@ -148,17 +157,29 @@ RECORDS = Records(
 
 
 def _read_conll(path: str, options: ReadOptions) -> Iterator[TaggedExample]:
+    if not any(map(is_number, options.fields.values())) and _holds_conllu(path):
+        options.assume(path, "CoNLL-U")
+        yield from _read_conllu(path, options)
+        return
     options.check_fields(("tokens", "tags"))
+    sentences = _conll_sentences(path)
+    first = list(itertools.islice(sentences, _PEEKED))
+    columns = _told_columns(path, first, options)
+    for rows in itertools.chain(first, sentences):
+        yield _from_rows(path, rows, columns, options)
+
+
+def _conll_sentences(path: str) -> Iterator[Rows]:
     width = 0
-    rows: list[tuple[int, list[str]]] = []
-    held: list[tuple[int, list[str]]] = []  # what the first row will say: comments or tokens
+    rows: Rows = []
+    held: Rows = []  # what the first row will say: comments or tokens
     for number, line in lines(path):
         cells = line.split("\t") if "\t" in line else line.split()
         named = "=" in line and "\t" not in line  # key = value, as comments have it
         if not line.strip():
             held = []
             if rows:
-                yield _from_rows(path, rows, options)
+                yield rows
                 rows = []
         elif not rows and line.startswith("# ") and (named or len(cells) != width):
             # A comment; "#" may be a token too, but then it has its columns.
@@ -179,14 +200,77 @@ def _read_conll(path: str, options: ReadOptions) -> Iterator[TaggedExample]:
             held = []
             rows.append((number, cells))
     if rows:
-        yield _from_rows(path, rows, options)
+        yield rows
 
 
-def _from_rows(path: str, rows: list[tuple[int, list[str]]], options: ReadOptions) -> TaggedExample:
+def _holds_conllu(path: str) -> bool:
+    """Whether a file, whatever its name, has the ten columns and the numbers of CoNLL-U."""
+    if not os.path.isfile(path):
+        return False  # a pipe is read once only
+    words = (line for _, line in lines(path) if line.strip() and not line.startswith("#"))
+    cells = next(words, "").split("\t")
+    return len(cells) == len(CONLLU) and re.fullmatch(r"1(-\d+)?|0\.\d+", cells[0]) is not None
+
+
+def _told_columns(path: str, sentences: Sequence[Rows], options: ReadOptions) -> Mapping[str, str]:
+    """Which columns hold tokens and tags: as given, or by what is in them.
+
+    Usually the first and the last. Numbers that count the words (Universal NER), tags before their
+    tokens, and a last column that says the same of all (an annotator, a source) are not that.
+    """
+    given = options.fields
+    if len(given) == len(_USUAL) or not sentences:
+        return {**_USUAL, **given}
+    rows = [cells for sentence in sentences for _, cells in sentence]
+    width = len(rows[0])
+    columns = [{cells[i] for cells in rows} for i in range(width)]
+    spans = [i for i, values in enumerate(columns) if _are_typed_spans(values)]
+    dull = [len(rows) >= _PEEKED_ROWS and len(v) == 1 and v != {"O"} for v in columns]
+    numbered = width > 1 + options.labelled and _are_numbered(sentences)
+    tokens, tags = int(numbered), width - 1
+    sure = numbered or not dull[0] or all(dull)
+    if width == 2 and spans == [0]:
+        tokens, tags = 1, 0
+    elif (numbered or dull[tags]) and width > 2 and tags not in spans:
+        sure = sure and (len(spans) == 1 or (numbered and width == tokens + 2))
+        tags = spans[0] if len(spans) == 1 else tags
+    found = {"tokens": str(tokens), "tags": str(tags), **given}
+    if options.labelled and not sure:
+        shown = ", ".join(map(repr, rows[0]))
+        raise DataError(
+            f"{location(path, sentences[0][0][0])}: which columns hold tokens and tags cannot be "
+            f"told from {shown}. Name them, the first is 0: --field tokens=1 --field tags=2 on the "
+            "command line, fields={'tokens': '1', 'tags': '2'} in Python."
+        )
+    if width > 2 or tokens:
+        options.assume(path, " ".join(f"--field {name}={at}" for name, at in found.items()))
+    return found
+
+
+def _are_typed_spans(tags: Collection[str]) -> bool:
+    return are_span_tags(tags) and any(tag[1:2] == "-" for tag in tags)
+
+
+def _are_numbered(sentences: Sequence[Rows]) -> bool:
+    """Whether the first column counts the words of each sentence; ranges and empty nodes aside."""
+    several = False
+    for rows in sentences:
+        numbers = [cells[0] for _, cells in rows if cells[0].isdecimal()]
+        other = [cells[0] for _, cells in rows if not re.fullmatch(r"\d+([-.]\d+)?", cells[0])]
+        first = int(numbers[0]) if numbers else 2
+        if other or first > 1 or numbers != [str(first + i) for i in range(len(numbers))]:
+            return False
+        several = several or len(numbers) > 1
+    return several
+
+
+def _from_rows(
+    path: str, rows: Rows, fields: Mapping[str, str], options: ReadOptions
+) -> TaggedExample:
     number, cells = rows[0]
     width = len(cells)
-    token_column = _column(options, "tokens", width)
-    tag_column = _column(options, "tags", width)
+    token_column = _column(fields, "tokens", width)
+    tag_column = _column(fields, "tags", width)
     if options.labelled:
         _check_columns(token_column, tag_column, width, location(path, number), options)
     token_column = token_column or 0
@@ -200,9 +284,9 @@ def _from_rows(path: str, rows: list[tuple[int, list[str]]], options: ReadOption
     return TaggedExample(columns[token_column], tags, columns=others)
 
 
-def _column(options: ReadOptions, role: str, width: int) -> int | None:
+def _column(fields: Mapping[str, str], role: str, width: int) -> int | None:
     """The column of tokens or tags; None if the line does not have it."""
-    name = options.fields.get(role, {"tokens": "0", "tags": "-1"}[role])
+    name = fields.get(role, _USUAL[role])
     return int(name) % width if is_number(name) and -width <= int(name) < width else None
 
 
@@ -245,18 +329,20 @@ def _conll_lines(examples: Iterable[TaggedExample], options: ReadOptions) -> Ite
 
 
 def _ordered(example: TaggedExample, options: ReadOptions) -> list[Tokens]:
-    """All columns: tokens and tags in their own, or first and last where those do not fit."""
+    """All columns: tokens and tags where no other is, or first and last where those do not fit."""
     if not all(map(is_number, example.columns)):
         raise DataError("the examples' columns do not fit a file of columns. Write JSONL.")
     tags = () if example.tags is None else (example.tags,)
     width = len(example.columns) + 1 + len(tags)
-    placed = {**example.columns, str(_column(options, "tokens", width)): example.tokens}
-    if example.tags is not None:
-        placed[str(_column(options, "tags", width))] = example.tags
-    if placed.keys() == {str(i) for i in range(width)}:
-        return [placed[str(i)] for i in range(width)]
-    others = (example.columns[name] for name in sorted(example.columns, key=int))
-    return [example.tokens, *others, *tags]
+    free = [str(i) for i in range(width) if str(i) not in example.columns]
+    if len(free) != 1 + len(tags):
+        others = (example.columns[name] for name in sorted(example.columns, key=int))
+        return [example.tokens, *others, *tags]
+    at = _column(options.fields, "tokens", width), _column(options.fields, "tags", width)
+    swapped = options.fields and tags and None not in at and at[0] > at[1]  # type: ignore[operator]
+    own = reversed((example.tokens, *tags)) if swapped else (example.tokens, *tags)
+    placed = {**example.columns, **dict(zip(free, own, strict=True))}
+    return [placed[str(i)] for i in range(width)]
 
 
 # CoNLL-U.
@@ -334,12 +420,14 @@ def _conllu_lines(examples: Iterable[TaggedExample], options: ReadOptions) -> It
 
 
 def _begins_conllu(line: str, labelled: bool) -> bool:
-    return line.startswith(("# sent_id", "# newdoc", "1\t"))
+    return line.startswith("1\t") and line.count("\t") == len(CONLLU) - 1
 
 
 def _begins_conll(line: str, labelled: bool) -> bool:
     other = line.lstrip().startswith("{") or _begins_conllu(line, labelled)
-    return not other and (labelled or "\t" in line)
+    # The comments are those of CoNLL-U, and of formats made from it: the columns tell which.
+    columns = "\t" in line or line.startswith(("# sent_id", "# newdoc"))
+    return not other and (labelled or columns)
 
 
 _ENDINGS = (".conll", ".bio", ".iob", ".iob2")
