@@ -163,10 +163,8 @@ def test_errors_say_which_item(predictors, task, items, message):
         list(predictors[task].annotate(items))
 
 
-@pytest.mark.parametrize(
-    "data", [[("a b", "x")], [{"text": "a", "label": "x"}], ["a b"], sentences(2), 5]
-)
-def test_only_examples_are_learned_from(data):
+@pytest.mark.parametrize("data", [[("a b", "x", "y")], [{5}], ["a b"], sentences(2), 5])
+def test_only_labelled_examples_are_learned_from(data):
     good = texts(4)
     number = r"item 5: this is .*" if isinstance(data, list) else r"this is 5"
     mixed = [*good, *data] if isinstance(data, list) else data

@@ -26,7 +26,7 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     /,
     *,
     train: Path,
-    dev: Path,
+    dev: Path | None = None,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     test: Path | None = None,
     elmo: Annotated[tuple[str, ...], SeveralModels] = (),
@@ -51,7 +51,8 @@ def train(  # noqa: D417 - options that verbs share bring their own help
 
     Args:
         train: Labelled training examples, in a format of the task.
-        dev: Labelled examples on which the model is evaluated during training.
+        dev: Labelled examples on which the model is evaluated during training; a tenth of the
+            training examples, chosen by the seed, when left out.
         output: Folder for the predictor, its report and pictures.
         test: Labelled examples on which the result is evaluated at the end.
         elmo: The model: folder, weights file, archive, embedded name or hf:OWNER/NAME, or the

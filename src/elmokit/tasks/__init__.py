@@ -1,11 +1,12 @@
 """Vectors → answers.
 
 The data's way: records reads lines, JSON and tables; files turns files into examples and back, by
-the fields that a task declares. inputs turns tokens into vectors. Each task is a folder with a
-``task.py``: classify, tag, pair, relation, coref, dialogue, qa, seq2seq; task says what it must
-offer and how one is added, and has what scores share, config says what can be set. model has what
-heads share and joins inputs and head, fit trains, predictor answers and is saved, report says how
-it went, compare does it with and without ELMo.
+the fields that a task declares; labelled takes labelled ones from lists and tables, too. inputs
+turns tokens into vectors. Each task is a folder with a ``task.py``: classify, tag, pair, relation,
+coref, dialogue, qa, seq2seq; task says what it must offer and how one is added, and has what scores
+share, config says what can be set. model has what heads share and joins inputs and head, fit
+trains, predictor answers and is saved, report says how it went, compare does it with and without
+ELMo.
 
 A task is found by its folder: in this package, in a folder that the environment variable
 ``ELMOKIT_TASKS`` names, or in one given to `register`.

@@ -16,8 +16,9 @@ from elmokit.errors import ConfigError
 from elmokit.files import atomic_file
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.fit import RUN_FILE, Data, TaskRun, check_data, task_settings
+from elmokit.tasks.fit import RUN_FILE, TaskRun, check_data, task_settings
 from elmokit.tasks.inputs.references import Elmos, Static
+from elmokit.tasks.labelled import Data
 from elmokit.tasks.report import REPORT_FILE, data_hash
 from elmokit.training.run_folder import RunFolder
 
@@ -101,7 +102,7 @@ class InputComparison:
 def compare(
     task: str,
     train: Data,
-    dev: Data,
+    dev: Data | None = None,
     *,
     elmo: Elmos,
     static: Static | None = None,
@@ -180,7 +181,7 @@ def _variant(full: TaskRun, name: str, seed: int) -> TaskRun:
     elmo, static = full.elmo if with_elmo else None, full.static if with_static else None
     device = str(full.device)
     run = TaskRun(full.task, elmo, static, config, full.format, full.fields, device)
-    run.data, run.names = full.data, full.names
+    run.data, run.names, run.notes = full.data, full.names, full.notes
     return run
 
 

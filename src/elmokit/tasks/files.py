@@ -26,7 +26,6 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
 from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.files import atomic_file, scratch
 from elmokit.tasks import get_task
-from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.records import (
     Format,
     Names,
@@ -36,13 +35,11 @@ from elmokit.tasks.records import (
     Tokens,
     checked_tokens,
     csv_line,
-    errors_at,
     json_line,
     json_records,
     lines,
     table_records,
     tsv_line,
-    wrong_item,
 )
 from elmokit.text.readers import data_suffix
 
@@ -466,32 +463,6 @@ def _found(task: str, name: str, labelled: bool) -> Format:
             f"{names}."
         )
     return found[0]
-
-
-def read_labelled(
-    task: str,
-    data: str | Path | Sequence[Any],
-    config: TaskConfig,
-    *,
-    format: str | None,
-    fields: Mapping[str, str],
-    note: Callable[[str], None] | None = None,
-) -> Sequence[Any]:
-    """Labelled examples from a file, split as the settings say, or from a list of them."""
-    known = get_task(task)
-    if isinstance(data, str | Path):
-        options = {"tokenizer": config.inputs.tokenizer, "note": note, **known.reading(config)}
-        return list(read_examples(task, data, format=format, fields=fields, **options))
-    kind = known.example_type
-    expected = f"{task} is trained and scored on {kind.__name__} with a label, or on a file of them"
-    if not isinstance(data, Iterable):
-        raise wrong_item(data, f"{expected}: give a list of them.")
-    found = list(data)
-    for number, item in enumerate(found, 1):
-        if not isinstance(item, kind):
-            with errors_at(f"item {number}"):
-                raise wrong_item(item, f"{expected}.")
-    return found
 
 
 # Compressed files.

@@ -28,9 +28,9 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import check_output
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.files import read_labelled
 from elmokit.tasks.inputs.references import Elmos, Static, as_layers, as_static, reference_to
 from elmokit.tasks.inputs.token_inputs import frequent_words
+from elmokit.tasks.labelled import Data, read_labelled, split_dev
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.predictor import Facts, Predictor
 from elmokit.tasks.records import errors_at
@@ -67,14 +67,11 @@ _SORTED_BATCHES = 32
 _TIE = 1e-6
 """Weight of the other metrics beside the one that training watches: it decides ties alone."""
 
-Data = str | Path | Sequence[Any]
-"""A file that the task reads, or its examples."""
-
 
 def fit(
     task: str,
     train: Data,
-    dev: Data,
+    dev: Data | None = None,
     *,
     elmo: Elmos | None = DEFAULT_MODEL,
     static: Static | None = None,
@@ -93,8 +90,11 @@ def fit(
 
     Args:
         task: ``classify``, ``tag``, ... (`elmokit.tasks.task_names`).
-        train: The training data: a file that the task reads, or examples.
-        dev: The data on which the model is evaluated during training.
+        train: The training data: a file that the task reads; a list of tuples (text and label,
+            tokens and tags, ...), of dictionaries with the names of the task's JSONL, or of its
+            examples; a DataFrame, or a Dataset of Hugging Face, with such columns.
+        dev: The data on which the model is evaluated during training. Left out, a tenth of the
+            training data, chosen by ``run.seed``.
         elmo: A loaded model, or what `elmokit.load` takes, or the folder of another encoder that
             transformers loads; or several of these in a list. None trains without ELMo.
         static: Static word vectors (`WordVectors`, or their file).
@@ -107,7 +107,7 @@ def fit(
             are in the output folder and are deleted at the end.
         bundle: Put the biLM and the static vectors into the predictor's folder.
         format: Format of the files, if their names do not say it.
-        fields: Names of columns or fields in the files, ``{"text": "review"}``.
+        fields: Names of columns or fields in the data, ``{"text": "review"}``.
         quiet: Show nothing.
 
     Raises:
@@ -185,8 +185,8 @@ class TaskRun:
         self.notes: list[str] = []
         """What was assumed about them, to be shown."""
 
-    def read(self, train: Data, dev: Data, test: Data | None) -> None:
-        """Read labelled examples."""
+    def read(self, train: Data, dev: Data | None, test: Data | None) -> None:
+        """Read labelled examples; without dev data, split them off the training data."""
         for part, data in (("train", train), ("dev", dev), ("test", test)):
             if data is not None:
                 self.names[part] = str(data) if isinstance(data, str | Path) else f"the {part} data"
@@ -194,6 +194,15 @@ class TaskRun:
                     self.task.name, data, self.config, format=self.format, fields=self.fields,
                     note=self.notes.append,
                 )  # fmt: skip
+        if dev is None:
+            seed, whole = self.config.run.seed, self.data["train"]
+            with errors_at(self.names["train"]):
+                self.data["train"], self.data["dev"] = split_dev(self.task, whole, seed)
+            self.names["dev"] = self.names["train"]
+            self.notes.append(
+                f"no dev data: {len(self.data['dev']):,} of the {len(whole):,} training examples "
+                f"are dev data (seed {seed})"
+            )
 
     def describe(self) -> RunDescription:
         """What a run must have in common with one that it resumes."""

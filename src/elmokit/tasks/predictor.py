@@ -44,7 +44,7 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import atomic_file, read_json, read_tensors, write_tensors
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.files import read_examples, read_labelled
+from elmokit.tasks.files import read_examples
 from elmokit.tasks.inputs.references import (
     Elmos,
     Static,
@@ -55,6 +55,7 @@ from elmokit.tasks.inputs.references import (
 )
 from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 from elmokit.tasks.inputs.token_inputs import Embedder
+from elmokit.tasks.labelled import Data, read_labelled
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.records import errors_at, wrong_item
 from elmokit.tasks.task import TaskScore
@@ -197,7 +198,7 @@ class Predictor:
 
     def evaluate(
         self,
-        data: str | Path | Sequence[Any],
+        data: Data,
         *,
         format: str | None = None,
         fields: Mapping[str, str] | None = None,
@@ -205,7 +206,7 @@ class Predictor:
         """Scores on labelled data.
 
         Args:
-            data: A file that the task reads, or examples.
+            data: As for `fit`: a file that the task reads, a list, a DataFrame, a Dataset.
             format: The file's format, if its name does not say it.
             fields: Names of its columns or fields, ``{"text": "review"}``, instead of all that
                 were given in training.
@@ -222,12 +223,12 @@ class Predictor:
 
     def read(
         self,
-        data: str | Path | Sequence[Any],
+        data: Data,
         *,
         format: str | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> Sequence[Any]:
-        """Labelled examples from a file (see `evaluate`); examples as they are."""
+        """Labelled examples; arguments as for `evaluate`."""
         names = self.facts.fields if fields is None else fields
         return read_labelled(self.facts.task, data, self.facts.config, format=format, fields=names)
 

@@ -298,7 +298,10 @@ def _ways_to_name(wanted: Sequence[str], present: Sequence[str], tried: Names) -
     """How a user says which fields hold what; with names that the file has for nothing else."""
     usual = {alias.lower() for name in tried for alias in tried[name] if name not in wanted}
     free = [own for own in present if own.lower() not in usual] or ["NAME"]
-    names = dict(zip(wanted, [*free[: len(wanted) - 1], free[-1]], strict=False))
+    likely = [*free[: len(wanted) - 1], free[-1]]  # what is asked for comes last, usually
+    if list(wanted) == list(tried)[:1]:
+        likely = free
+    names = dict(zip(wanted, likely, strict=False))
     options = " ".join(f"--field {name}={shlex.quote(own)}" for name, own in names.items())
     return f"{options} on the command line, fields={names} in Python"
 
@@ -307,7 +310,7 @@ def json_records(
     path: str, names: Names, answers: Collection[str], options: ReadOptions
 ) -> Iterator[Record]:
     """One record for each line of a JSONL file that is not blank."""
-    tried = _tried(names, answers, options)
+    tried = tried_names(names, answers, options)
     count = 0
     for number, line in lines(path):
         if not line.strip():
@@ -317,13 +320,18 @@ def json_records(
         value = parse_json(line, where)
         if not isinstance(value, dict):
             raise DataError(f"{where}: found {json_kind(value)}; each line must be a JSON object.")
-        found = _found(value, tried)
-        values = {name: value[own] for name, own in found.items()}
-        rest = {own: value[own] for own in value if own not in found.values()}
-        yield Record(where, count, values, tuple(value), tried, rest)
+        yield object_record(value, where, count, tried)
 
 
-def _tried(names: Names, answers: Collection[str], options: ReadOptions) -> Names:
+def object_record(value: Mapping[str, Any], where: str, number: int, tried: Names) -> Record:
+    """The record of a JSON object; `tried` is what `tried_names` gives."""
+    found = _found(value, tried)
+    values = {name: value[own] for name, own in found.items()}
+    rest = {own: value[own] for own in value if own not in found.values()}
+    return Record(where, number, values, tuple(value), tried, rest)
+
+
+def tried_names(names: Names, answers: Collection[str], options: ReadOptions) -> Names:
     """The names to look for, best first.
 
     A text that is not under the name it was given is looked for under its usual names, so that
@@ -371,7 +379,7 @@ def table_records(
     Unless `quoted`, a quote is a character like others. `order`: what the columns are when the file
     has no header; empty if it must have one.
     """
-    tried = _tried(names, answers, options)
+    tried = tried_names(names, answers, options)
     columns: dict[str, int] | None = None
     header: tuple[str, ...] = ()
     width = count = 0

@@ -51,7 +51,7 @@ from elmokit.tasks.files import Records, TextField
 from elmokit.tasks.inputs.mixed import WrittenText
 from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.records import Format, Names, Span, Tokens, errors_at, wrong_item
-from elmokit.text.tokens import get_tokenizer
+from elmokit.text.tokens import get_tokenizer, is_tokens
 
 E = TypeVar("E")
 """The class of a task's examples."""
@@ -140,6 +140,33 @@ class Task(ABC, Generic[E]):
         """The text to write, for a task that writes text."""
         return None
 
+    def class_of(self, example: E) -> str | None:
+        """The class that the training data must have too; None: any will do."""
+        return None
+
+    def checked(self, example: E) -> E:
+        """The example with its tokens, and lists of tags, as tuples of strings.
+
+        Raises:
+            DataError: They are something else, or its class is no string.
+        """
+        changed: dict[str, Any] = {}
+        for name in (*self.text_fields, *sorted(self.records.answers)):
+            value = getattr(example, name)
+            texts = name in self.text_fields
+            needed = (
+                "a tuple of strings, one per token" if texts else "a string, or a tuple of them"
+            )
+            good = is_tokens(value) and not isinstance(value, str) if texts else value is None
+            if not texts and isinstance(value, str | tuple | list):
+                good = all(isinstance(one, str | tuple) for one in value)
+            if not good:
+                kind = self.example_type.__name__
+                raise wrong_item(value, f"{kind}.{name} must be {needed}.")
+            if isinstance(value, list):
+                changed[name] = tuple(value)
+        return replace(example, **changed) if changed else example  # type: ignore[type-var]
+
     def reading(self, config: TaskConfig) -> dict[str, Any]:
         """Further arguments of `elmokit.tasks.files.read_examples` for this task's files."""
         return {}
@@ -193,7 +220,7 @@ class Task(ABC, Generic[E]):
             DataError: It is nothing that the task takes.
         """
         if isinstance(item, self.example_type):
-            return item
+            return self.checked(item)
         found = self.from_item(item, tokenize)
         if found is None:
             kind = self.example_type.__name__
@@ -266,6 +293,10 @@ class ClassTask(Task[L]):
     def score(self, gold: Sequence[L], predicted: Sequence[L], **_: Any) -> TaskScore:
         """Accuracy and macro F1."""
         return score_labels(all_of(gold, "label"), all_of(predicted, "label"))
+
+    def class_of(self, example: L) -> str | None:
+        """The class."""
+        return example.label
 
     def answer(self, example: L) -> str | None:
         """The class."""

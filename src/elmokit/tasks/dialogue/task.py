@@ -302,6 +302,10 @@ class DialogueTask(Task[FrameExample]):
             *(all_of(some, name) for some in (gold, predicted) for name in ("intent", "slots"))
         )
 
+    def class_of(self, example: FrameExample) -> str | None:
+        """The intent."""
+        return example.intent
+
     def answer(self, example: FrameExample) -> dict[str, Any]:
         """Intent and slots."""
         return {"intent": example.intent, "slots": list(example.slots or ())}

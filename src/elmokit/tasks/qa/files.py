@@ -127,6 +127,8 @@ def _answers(fields: Mapping[str, Any], context: str, where: str) -> tuple[Answe
         return ()  # SQuAD 2.0 lists "plausible" answers elsewhere
     if found is None:
         raise DataError(f"{where}: no 'answers'. An empty list says that there is none.")
+    if isinstance(found, str):  # the answer alone: where the text has it first
+        found = [{"text": found, "answer_start": context.find(found)}] if found else []
     if not isinstance(found, list):
         raise DataError(f"{where}: 'answers' must be a list.")
     answers = []
