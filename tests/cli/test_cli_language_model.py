@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pages import code_of, commands, run_page
 
-from elmokit.cli import lm, main
+from elmokit.cli import main
 from elmokit.lm.generation import generate
 from elmokit.lm.perplexity import perplexity
 from elmokit.lm.scoring import score
@@ -19,10 +19,7 @@ from elmokit.lm.substitutes import substitutes
 GOLDEN = Path(__file__).parents[1] / "golden"
 STANDARD = GOLDEN / "tf-checkpoint" / "standard"
 PAGE = "docs/language-model.md"
-EXAMPLES = dict.fromkeys(
-    [example for examples in lm.EXAMPLES.values() for example in examples]
-    + [command.line for command in commands(PAGE)]
-)
+EXAMPLES = dict.fromkeys(command.line for command in commands(PAGE))
 LINES = ["the cat sat on the mat .", "", "unseen dogs", "The big red house !"]
 NBEST = [
     {"id": "u1", "hypotheses": [{"text": t, "score": -n} for n, t in enumerate(LINES)]},
@@ -275,13 +272,6 @@ def test_language_model_examples_run(example_folder, capsys, example):
     program, *arguments = shlex.split(example)
     assert program == "elmokit"
     assert main(arguments) == 0, capsys.readouterr().err
-
-
-@pytest.mark.parametrize("verb", lm.EXAMPLES)
-def test_language_model_help_has_examples(run, verb):
-    result = run(verb, "--help")
-    assert result.code == 0
-    assert f"elmokit {verb}" in result.out.partition("Examples:")[2]
 
 
 def test_language_model_page_runs(example_folder, capsys):

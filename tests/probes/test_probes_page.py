@@ -17,13 +17,6 @@ from elmokit.tasks import fit
 
 PAGE = "docs/probes.md"
 COMMANDS = dict.fromkeys(command.line for command in commands(PAGE))
-EXAMPLES = dict.fromkeys(
-    line.strip()
-    for name in probe
-    if not name.startswith("-")
-    for line in probe[name].help_epilogue.splitlines()
-    if line.startswith("elmokit ")
-)
 CONLLU = "1\tthe\t_\tDET\tDT\t_\t_\t_\t_\t_\n2\tbank\t_\tNOUN\tNN\t_\t_\t_\t_\t_\n\n"
 
 
@@ -69,7 +62,7 @@ def folder(
     return tmp_path
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *EXAMPLES])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_command_runs(command, folder, capsys):
     program, *arguments = shlex.split(command)
     assert program == "elmokit"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -21,7 +19,6 @@ import elmokit
 from elmokit.cli import app, evaluate, main, predict, train
 from elmokit.tasks import read_examples, write_examples
 from elmokit.tasks.tag.spans import convert_tags, illegal_index
-from elmokit.training.loop import LoopConfig
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -271,32 +268,9 @@ def test_wrong_calls_are_one_line(folder, capsys, arguments, code, message):
     assert not (folder / "o").exists()
 
 
-def test_examples_of_the_help_run(folder, capsys, monkeypatch):
-    fit = importlib.import_module("elmokit.tasks.fit")
-    monkeypatch.setattr(fit, "loop_config", lambda *_: LoopConfig(2, 2, 2))
-    golden = Path(__file__).parents[1] / "golden" / "bilm-hdf5" / "standard"
-    shutil.copy(golden / "weights.hdf5", "elmo_weights.hdf5")
-    shutil.copy(golden / "options.json", "elmo_options.json")
-    shutil.copy("dev.tsv", "test.tsv")
-    shutil.copy("dev.conll", "test.conll")
-    for name in ("model-a", "model-b"):
-        shutil.copytree(golden, name)
-    Path("glove.txt").write_text("the 1 0\nmovie 0 1\n", "utf-8")
-    Path("new.txt").write_text("the film was great\n", "utf-8")
-    Path("other.csv").write_text("review,stars\na great film,good\n", "utf-8")
-    for module in (train, evaluate, predict):
-        for example in module.EXAMPLES:
-            words = shlex.split(example.rpartition("| ")[2])
-            if "-" in words:  # what would come from the pipe
-                words[words.index("-")] = "new.txt"
-            assert main(words[1:]) == 0, (example, capsys.readouterr().err)
-
-
 @pytest.mark.parametrize("module", [train, evaluate, predict], ids=lambda m: m.__name__)
-def test_help_has_examples_and_the_page_names_every_option(module, capsys):
+def test_the_page_names_every_option(module):
     verb = module.__name__.rpartition(".")[2]
-    assert main([verb, "--help"]) == 0
-    assert f"elmokit {verb}" in capsys.readouterr().out.partition("Examples:")[2]
     page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text("utf-8")
     section = page.partition(f"\n### {verb}\n")[2].partition("\n### ")[0]
     arguments = app[verb].assemble_argument_collection(default_parameter=app.default_parameter)

@@ -36,7 +36,7 @@ from elmokit.cli import (
     table,
     train,
 )
-from elmokit.cli.options import UsageError, examples_help
+from elmokit.cli.options import EXAMPLES, PROGRAM, UsageError, shown_default, verb
 from elmokit.errors import ElmokitError, is_out_of_memory
 
 READING_VERBS = (
@@ -51,29 +51,26 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 app = App(
-    name="elmokit",
+    name=PROGRAM,
     help="ELMo vectors from every published model: exact, and the same every time.",
     version=__version__,
-    help_format="markdown",
+    help_format="plaintext",
     help_epilogue="Each verb has examples: elmokit encode --help",
-    default_parameter=Parameter(negative=()),
+    default_parameter=Parameter(negative=(), show_default=shown_default),
     # Errors come back to `main`, which prints them all in one way.
     exit_on_error=False,
     print_error=False,
     suppress_keyboard_interrupt=False,
     result_action="return_none",
 )
-EXAMPLES: dict[str, tuple[str, ...]] = {}
-"""Of every verb, in the order of ``--help``."""
 for module in (
     *(encode, similar, table, lm, pretrain, train, evaluate, predict),
     *(convert, info, serve, bench),
 ):
     name = module.__name__.rpartition(".")[2]
-    verbs = module.EXAMPLES if isinstance(module.EXAMPLES, dict) else {name: module.EXAMPLES}
-    for verb, examples in verbs.items():
-        app.command(getattr(module, verb), help_epilogue=examples_help(*examples))
-    EXAMPLES |= verbs
+    commands = module.EXAMPLES if isinstance(module.EXAMPLES, dict) else {name: module.EXAMPLES}
+    for command, examples in commands.items():
+        verb(app, *examples)(getattr(module, command))
 app.command(corpus.corpus)
 app.command(probe.probe)
 
@@ -112,8 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             app(_input_last(words))
         sys.stdout.flush()
     except (CycloptsError, UsageError) as error:
-        verb = words[0] + " " if words and words[0] in app else ""
-        _print_error(f"{error} (see elmokit {verb}--help)")
+        given = words[0] + " " if words and words[0] in app else ""
+        _print_error(f"{error} (see elmokit {given}--help)")
         code = BAD_USAGE
     except KeyboardInterrupt:
         code = INTERRUPTED

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Device, Flag, Json, Model, Tokens, UsageError
+from elmokit.cli.options import AtLeastOne, Device, Json, Model, Tokens, UsageError
 
 EXAMPLES = (
-    "elmokit bench --model elmo_weights.hdf5 --quick",
-    "elmokit bench --shape original --precision float32 --precision bfloat16 --json",
+    "elmokit bench --quick",
+    "elmokit bench --model elmo_weights.hdf5 --quick --json",
+    "elmokit bench --shape small --precision float32 --precision int8 --quick",
 )
 
 QUICK_SENTENCES = 100
@@ -36,7 +37,7 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
     count: Annotated[int, AtLeastOne] = 1000,
     rounds: Annotated[int, AtLeastOne] = 3,
     threads: Annotated[int | None, AtLeastOne] = None,
-    quick: Annotated[bool, Flag] = False,
+    quick: bool = False,
     as_json: Json = False,
 ) -> None:
     """Measure tokens per second, time of one sentence, loading and memory, and the machine's limit.

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import Flag, OptionsFile, VocabularyFile, readable_size, size_on_disk
+from elmokit.cli.options import OptionsFile, VocabularyFile, readable_size, size_on_disk
 from elmokit.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
 
 EXAMPLES = (
-    "elmokit convert elmo_weights.hdf5 my-model",
-    "elmokit convert model.tar.gz my-model",
-    "elmokit convert model.ckpt-935588 my-model --options model/options.json",
-    "elmokit convert trained-model exported/weights.hdf5",
-    "elmokit convert trained-model small-model --storage int8",
-    "elmokit convert trained-model smaller-model --storage compact --words 20000",
-    "elmokit convert elmo_weights.hdf5 model.onnx",
+    "elmokit convert elmo_weights.hdf5 converted",
+    "elmokit convert model.tar.gz from-allennlp",
+    "elmokit convert model.ckpt-935588 from-bilm --options model/options.json",
+    "elmokit convert my-model exported/weights.hdf5",
+    "elmokit convert my-model smaller --storage int8",
+    "elmokit convert my-model smallest --storage compact --words 20000",
+    "elmokit convert my-model model.onnx",
 )
 
 FORMATS = {".hdf5": "hdf5", ".h5": "hdf5", ".onnx": "onnx"}
@@ -40,7 +40,7 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     vocabulary_file: VocabularyFile = None,
     softmax_file: Annotated[Path | None, Parameter(name="--softmax")] = None,
     words: int | None = None,
-    overwrite: Annotated[bool, Flag] = False,
+    overwrite: bool = False,
 ) -> None:
     """Write a model in another format.
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Field, Flag, Json, examples_help
+from elmokit.cli.options import AtLeastOne, Field, Json, verb
 
 corpus = App(
     name="corpus",
@@ -20,14 +20,11 @@ corpus = App(
 )
 
 
-@corpus.command(
-    help_epilogue=examples_help(
-        "elmokit corpus prepare news.txt.gz more.jsonl -o corpus",
-        "elmokit corpus prepare enwiki-pages-articles.xml.bz2 -o wikipedia --workers 8",
-        "elmokit corpus prepare tokenised.txt -o corpus --tokenizer space --sentences line "
-        "--documents line",
-        "elmokit corpus prepare hfds:wikitext:wikitext-103-raw-v1:train -o corpus",
-    )
+@verb(
+    corpus,
+    "elmokit corpus prepare news.txt.gz more.jsonl -o corpus",
+    "elmokit corpus prepare wiki.xml.bz2 -o wikipedia --workers 2",
+    "elmokit corpus prepare corpus.txt -o lower --lower --heldout 0.05",
 )
 def prepare(  # noqa: D417 - options that verbs share bring their own help
     sources: Annotated[list[str], Parameter(name="TEXT")],
@@ -40,11 +37,11 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
     field: Field = "text",
     heldout: Annotated[float, Parameter(validator=validators.Number(gte=0, lt=1))] = 0.01,
     max_tokens: Annotated[int | None, AtLeastOne] = None,
-    lower: Annotated[bool, Flag] = False,
-    strip_non_letters: Annotated[bool, Flag] = False,
+    lower: bool = False,
+    strip_non_letters: bool = False,
     stop_words: str | None = None,
     workers: Annotated[int | None, AtLeastOne] = None,
-    overwrite: Annotated[bool, Flag] = False,
+    overwrite: bool = False,
 ) -> None:
     """Prepare text into a folder of tokenised shards and word counts.
 
@@ -106,11 +103,10 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
     )
 
 
-@corpus.command(
-    help_epilogue=examples_help(
-        "elmokit corpus vocab corpus -o vocab.txt --size 100000",
-        "elmokit corpus vocab corpus -o vocab.txt --min-count 3",
-    )
+@verb(
+    corpus,
+    "elmokit corpus vocab corpus -o words.txt --size 10000",
+    "elmokit corpus vocab corpus -o frequent.txt --min-count 3",
 )
 def vocab(
     folder: Path,
@@ -140,12 +136,11 @@ def vocab(
     print(f"{len(words)} words: {output}", file=sys.stderr)
 
 
-@corpus.command(
-    help_epilogue=examples_help(
-        "elmokit corpus stats corpus",
-        "elmokit corpus stats corpus --vocab-size 50000 --json",
-        "elmokit corpus stats corpus --plot corpus.png",
-    )
+@verb(
+    corpus,
+    "elmokit corpus stats corpus",
+    "elmokit corpus stats corpus --vocab-size 5000 10000 --json",
+    "elmokit corpus stats corpus --plot corpus.png",
 )
 def stats(  # noqa: D417 - options that verbs share bring their own help
     folder: Path,

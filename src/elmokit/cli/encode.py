@@ -14,7 +14,6 @@ from elmokit.cli.options import (
     AtLeastOne,
     Device,
     Field,
-    Flag,
     Layers,
     Model,
     RayAddress,
@@ -29,12 +28,13 @@ if TYPE_CHECKING:
     from elmokit.encode.writers import WrittenCounts
 
 EXAMPLES = (
-    "elmokit encode corpus.txt -o vectors.h5 --model elmo_weights.hdf5 --layers all",
+    "elmokit encode corpus.txt -o vectors.h5 --layers all",
+    "elmokit encode corpus.txt -o vectors.npz --model elmo_weights.hdf5",
     "elmokit encode corpus.txt.gz -o sentences.npy --pool mean",
-    "elmokit encode rows.parquet -o vectors.parquet --field body --dtype float16",
-    "elmokit encode corpus.txt -o vectors.h5 --precision int8",
-    "zcat tokenised.gz | elmokit encode - -o vectors.safetensors --tokens",
-    "elmokit encode part1.txt.gz part2.txt.gz -o vectors --pool mean --engine ray --workers 8",
+    "elmokit encode rows.csv -o vectors.parquet --field body --dtype float16",
+    "elmokit encode corpus.txt -o vectors.safetensors --precision int8",
+    "zcat tokenised.gz | elmokit encode - -o vectors.npz --tokens",
+    "elmokit encode part1.txt part2.txt -o vectors --engine ray --workers 2",
 )
 
 FILE_ENDINGS = (".h5", ".hdf5", ".npz", ".npy", ".safetensors")
@@ -51,7 +51,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     pool: Literal["mean", "max"] | None = None,
     tokens: Tokens = False,
     tokenizer: Tokenizer = None,
-    sentences: Annotated[bool, Flag] = False,
+    sentences: bool = False,
     field: Field = "text",
     dtype: Literal["float32", "float16"] = "float32",
     state: Literal["fresh", "warm", "carry"] = "fresh",

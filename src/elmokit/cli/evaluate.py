@@ -19,7 +19,7 @@ from elmokit.cli.task_options import (
 
 EXAMPLES = (
     "elmokit evaluate my-classifier test.tsv",
-    "elmokit evaluate my-classifier other.csv --field text=review --field label=stars",
+    "elmokit evaluate my-classifier test.csv --field text=review --field label=stars",
     "elmokit evaluate my-tagger test.conll --json",
 )
 

@@ -14,7 +14,6 @@ from cyclopts import Parameter
 
 from elmokit.cli.options import (
     MODEL_HELP,
-    Flag,
     Json,
     OptionsFile,
     UsageError,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = {
     "info": (
+        "elmokit info",
         "elmokit info elmo_weights.hdf5",
         "elmokit info model.tar.gz --json",
         "elmokit info --check",
@@ -51,7 +51,7 @@ def info(
     *,
     options_file: OptionsFile = None,
     vocabulary_file: VocabularyFile = None,
-    check: Annotated[bool, Flag, Parameter(help=CHECK_HELP)] = False,
+    check: Annotated[bool, Parameter(help=CHECK_HELP)] = False,
     as_json: Json = False,
 ) -> None:
     """Show a model's format, sizes, tokeniser, softmax and mixes."""

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = {
     "score": (
-        'elmokit score "the cat sat on the mat ."',
+        'elmokit score "The cat sat on the mat ."',
         "elmokit score corpus.txt --json --model my-model",
-        "elmokit score corpus.txt --model weights.hdf5 --softmax softmax.hdf5",
         "elmokit score --nbest nbest.jsonl -o ranked.jsonl --weight 0.3",
     ),
     "perplexity": (
@@ -44,13 +43,13 @@ EXAMPLES = {
         "elmokit perplexity heldout.txt --state carry --carry-rows 2",
     ),
     "substitutes": (
-        'elmokit substitutes "the cat sat on the mat ." --word sat',
-        'elmokit substitutes "the cat sat on the mat ." --position 1 -k 5 --json',
+        'elmokit substitutes "The cat sat on the mat ." --word sat',
+        'elmokit substitutes "The cat sat on the mat ." --position 1 -k 5 --json',
     ),
     "generate": (
-        'elmokit generate "the cat" --tokens 20 --seed 1',
-        'elmokit generate "the cat" --temperature 0.7 --top-k 40',
-        'elmokit generate "the cat" --temperature 0 --model my-model',
+        'elmokit generate "The bank" --seed 1',
+        'elmokit generate "The bank" --tokens 50 --temperature 0.7 --top-k 40',
+        'elmokit generate "The bank" --temperature 0 --model my-model',
     ),
 }
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Literal,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from cyclopts import Group, Parameter, validators
+from cyclopts import App, Group, Parameter, validators
 
 from elmokit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
 
-Flag = Parameter(show_default=False)
+F = TypeVar("F", bound=Callable[..., None])
+PROGRAM = "elmokit"
 _one_of_two = Group(validator=validators.mutually_exclusive)
 
 MODEL_NAMES = ["--model", "-m"]
@@ -28,7 +38,6 @@ Model = Annotated[str | None, Parameter(name=MODEL_NAMES, help=MODEL_HELP)]
 SeveralModels = Parameter(name=MODEL_NAMES, consume_multiple=False)
 Tokens = Annotated[
     bool,
-    Flag,
     Parameter(help="The text is split into tokens by spaces.", group=("Parameters", _one_of_two)),
 ]
 Tokenizer = Annotated[
@@ -45,7 +54,7 @@ Layers = Annotated[
     str, Parameter(help="all, mean, top, mix, a layer's number, or weights such as 0.2,0.3,0.5.")
 ]
 Device = Annotated[str, Parameter(help="Where to run: cpu, cuda, cuda:1, mps.")]
-Json = Annotated[bool, Flag, Parameter(name="--json", help="Print JSON instead of text.")]
+Json = Annotated[bool, Parameter(name="--json", help="Print JSON instead of text.")]
 OptionsFile = Annotated[
     Path | None,
     Parameter(name="--options", help="options.json, when it is not beside the weights."),
@@ -60,9 +69,66 @@ RayAddress = Annotated[
 AtLeastOne = Parameter(validator=validators.Number(gte=1))
 
 
-def examples_help(*examples: str) -> str:
-    """The end of a verb's help; two spaces are a line break of Markdown."""
-    return "Examples:\n\n" + "  \n".join(examples)
+EXAMPLES: dict[str, tuple[str, ...]] = {}
+"""The examples of every verb, in the order of ``--help``: ``encode``, ``corpus prepare``."""
+
+
+def verb(app: App, *examples: str) -> Callable[[F], F]:
+    """Make a function a command, with a usage line and with examples at the end of its help."""
+
+    def add(function: F) -> F:
+        function.__doc__ = _unwrapped(function.__doc__ or "")
+        path = [*(name for name in app.name if name != PROGRAM), function.__name__]
+        usage = f"Usage: {' '.join([PROGRAM, *path, *_usage(function)])}"
+        app.command(function, usage=usage, help_epilogue="\n".join(["Examples:", "", *examples]))
+        EXAMPLES[" ".join(path)] = examples
+        return function
+
+    return add
+
+
+def _unwrapped(text: str) -> str:
+    """A docstring with a line per paragraph and argument: the help is as wide as the terminal."""
+    lines: list[str] = []
+    before = -1  # indentation of the line before, -1 after a blank one
+    for line in inspect.cleandoc(text).splitlines():
+        indent = len(line) - len(line.lstrip()) if line.strip() else -1
+        if before >= 0 and (indent == before == 0 or indent > 4):
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+        before = indent
+    return "\n".join(lines)
+
+
+def _usage(function: Callable[..., None]) -> Iterator[str]:
+    """What a call consists of: arguments, then options that must be given."""
+    hints = get_type_hints(function, include_extras=True)
+    options: list[str] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint = hints[name]
+        kind, *marks = get_args(hint) if get_origin(hint) is Annotated else [hint]
+        given = next((mark.name for mark in marks if getattr(mark, "name", None)), (f"--{name}",))
+        optional = parameter.default is not parameter.empty
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            if not optional:
+                long = next(option for option in given if option.startswith("--"))
+                options.append(f"{long} {kind.__name__.upper()}")
+            continue
+        shown = given[0].lstrip("-").upper()
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            yield f"[{shown}...]"
+        elif get_origin(kind) in (tuple, list):
+            yield f"{shown}..."
+        else:
+            yield f"[{shown}]" if optional else shown
+    yield from options
+    yield "[OPTIONS]"
+
+
+def shown_default(value: object) -> str | None:
+    """A default for the help; None where the text says what happens when it is left out."""
+    return None if value is None or value is False or value in ("", ()) else str(value)
 
 
 class UsageError(Exception):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import Device, Flag, UsageError
+from elmokit.cli.options import Device, UsageError
 from elmokit.cli.task_options import (
     FieldNames,
     FileFormat,
@@ -43,7 +43,7 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     format: FileFormat = None,
     fields: FieldNames = (),
     write: str | None = None,
-    probabilities: Annotated[bool, Flag] = False,
+    probabilities: bool = False,
     elmo: MovedElmo = (),
     static: MovedStatic = None,
     device: Device = "cpu",

@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Field, Flag, Json, Model, RayAddress, UsageError
+from elmokit.cli.options import AtLeastOne, Field, Json, Model, RayAddress, UsageError
 
 if TYPE_CHECKING:
     from elmokit.corpus.prepare import CorpusConfig
 
 EXAMPLES = {
     "pretrain": (
-        "elmokit pretrain corpus.txt -o my-model --preset tiny",
-        "elmokit pretrain wiki.xml.bz2 -o my-model --set optimizer.lr=1e-3 --set data.rows=256",
-        "elmokit pretrain corpus.txt -o my-model --preset tiny --resume",
-        "torchrun --nproc-per-node 8 -m elmokit pretrain corpus -o my-model --preset original",
-        "elmokit pretrain corpus -o my-model --preset original --ray-workers 8",
+        "elmokit pretrain corpus.txt -o my-elmo --preset tiny",
+        "elmokit pretrain corpus.txt -o my-elmo --preset tiny --resume",
+        "elmokit pretrain corpus -o my-elmo-2 --preset tiny --set optimizer.lr=1e-3",
+        "elmokit pretrain wiki.xml.bz2 -o wiki-elmo --preset tiny --max-steps 500",
     ),
     "adapt": (
-        "elmokit adapt tweets.txt -o my-model --max-steps 2000 --model weights.hdf5",
-        "elmokit adapt law.txt -o my-law-model --set optimizer.lr=1e-4 --model my-model",
+        "elmokit adapt tweets.txt -o tweets-elmo --max-steps 500",
+        "elmokit adapt law.txt -o law-elmo --model my-model --seed 1",
     ),
 }
 
@@ -44,7 +43,7 @@ Set = Annotated[
     ),
 ]
 Output = Annotated[Path, Parameter(name=["-o", "--output"], help="Folder for the model.")]
-Resume = Annotated[bool, Flag, Parameter(help="Resume the run that was stopped in this folder.")]
+Resume = Annotated[bool, Parameter(help="Resume the run that was stopped in this folder.")]
 TrainingDevice = Annotated[
     str | None, Parameter(help="Device; a GPU when there is one.", name="--device")
 ]
@@ -109,7 +108,7 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
     changes: Set = (),
     max_steps: Annotated[int | None, AtLeastOne] = None,
     options: TrainingOptions = _DEFAULTS,
-    tensorboard: Annotated[bool, Flag] = False,
+    tensorboard: bool = False,
     ray_workers: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0,
     ray_address: RayAddress = None,
     as_json: Json = False,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter, validators
 
@@ -15,19 +15,17 @@ from elmokit.cli.options import (
     AtLeastOne,
     Device,
     Field,
-    Flag,
     Json,
     Tokenizer,
     Tokens,
     UsageError,
-    examples_help,
+    verb,
 )
 
 if TYPE_CHECKING:
     from elmokit.probes.report import Report
     from elmokit.tasks.inputs.source import LayerVectors
 
-F = TypeVar("F", bound=Callable[..., None])
 RANDOM = "random"
 Against = Annotated[
     list[str] | None,
@@ -43,7 +41,7 @@ Seed = Annotated[
     ),
 ]
 Layer = Annotated[int | None, Parameter(help="The layer to look at; the top one when left out.")]
-IgnoreCase = Annotated[bool, Flag, Parameter(help="Bank is a use of bank.")]
+IgnoreCase = Annotated[bool, Parameter(help="Bank is a use of bank.")]
 
 
 @Parameter(name="*")
@@ -175,13 +173,10 @@ probe = App(
 )
 
 
-def _with_examples(*examples: str) -> Callable[[F], F]:
-    return probe.command(help_epilogue=examples_help(*examples))
-
-
-@_with_examples(
-    "elmokit probe pos train.conllu test.conllu --model my-model",
-    "elmokit probe pos train.conllu test.conllu --tags xpos --against random --plot pos.png",
+@verb(
+    probe,
+    "elmokit probe pos train.conllu test.conllu",
+    "elmokit probe pos train.conllu test.conllu --against random",
 )
 def pos(  # noqa: D417 - options that verbs share bring their own help
     train: Path,
@@ -205,7 +200,8 @@ def pos(  # noqa: D417 - options that verbs share bring their own help
     how.answer("pos", train, test, tags=tags, max_tokens=max_tokens, seed=seed, against=against)
 
 
-@_with_examples(
+@verb(
+    probe,
     "elmokit probe wsd semcor.jsonl --test senseval2.jsonl --index index.sense",
     "elmokit probe wsd semcor.jsonl --index index.sense --save senses.safetensors",
     "elmokit probe wsd --predict new.txt --inventory senses.safetensors",
@@ -257,10 +253,10 @@ def wsd(  # noqa: D417 - options that verbs share bring their own help
     )  # fmt: skip
 
 
-@_with_examples(
-    "elmokit probe similarity ratings.txt --model my-model --against glove.txt",
-    "elmokit probe similarity test.data.txt --tune train.data.txt",
-    "elmokit probe similarity semcor.jsonl --pairs 1000",
+@verb(
+    probe,
+    "elmokit probe similarity ratings.txt --against glove.txt",
+    "elmokit probe similarity semcor.jsonl --pairs 1000 --model my-model",
 )
 def similarity(  # noqa: D417 - options that verbs share bring their own help
     pairs_file: Annotated[Path, Parameter(name="PAIRS")],
@@ -287,9 +283,10 @@ def similarity(  # noqa: D417 - options that verbs share bring their own help
     )
 
 
-@_with_examples(
-    "elmokit probe polysemy corpus.txt bank --model my-model --plot bank.png",
-    "elmokit probe polysemy corpus.txt.gz apple bat --ignore-case --report senses.html",
+@verb(
+    probe,
+    "elmokit probe polysemy corpus.txt bank",
+    "elmokit probe polysemy corpus.txt bank --ignore-case --plot bank.png",
 )
 def polysemy(  # noqa: D417 - options that verbs share bring their own help
     corpus: Path,
@@ -322,9 +319,10 @@ def polysemy(  # noqa: D417 - options that verbs share bring their own help
     )  # fmt: skip
 
 
-@_with_examples(
-    "elmokit probe change books-1800.txt news-2020.txt --model my-model",
-    "elmokit probe change books-1800.txt news-2020.txt cell plane --rank prt --plot shift.svg",
+@verb(
+    probe,
+    "elmokit probe change books-1800.txt news-2020.txt --least-uses 5",
+    "elmokit probe change books-1800.txt news-2020.txt cell plane --rank prt",
 )
 def change(  # noqa: D417 - options that verbs share bring their own help
     first: Path,
@@ -368,8 +366,10 @@ def change(  # noqa: D417 - options that verbs share bring their own help
     )  # fmt: skip
 
 
-@_with_examples(
-    "elmokit probe robustness corpus.txt --model my-model --against glove.txt",
+@verb(
+    probe,
+    "elmokit probe robustness corpus.txt",
+    "elmokit probe robustness corpus.txt --sample 100 --against glove.txt",
 )
 def robustness(  # noqa: D417 - options that verbs share bring their own help
     corpus: Path,
@@ -392,7 +392,11 @@ def robustness(  # noqa: D417 - options that verbs share bring their own help
     )
 
 
-@_with_examples("elmokit probe layers ner-model qa-model --plot mixes.png")
+@verb(
+    probe,
+    "elmokit probe layers my-classifier my-tagger",
+    "elmokit probe layers my-tagger --plot mixes.png",
+)
 def layers(  # noqa: D417 - options that verbs share bring their own help
     *predictors: Path, how: Outputs = PROBING
 ) -> None:

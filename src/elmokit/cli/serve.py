@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter, validators
 
 from elmokit.cli.lm import AS_IT_IS, Loading, load_predicting
-from elmokit.cli.options import AtLeastOne, Flag, RayAddress, SeveralModels, UsageError
+from elmokit.cli.options import AtLeastOne, RayAddress, SeveralModels, UsageError
 from elmokit.errors import ConfigError, MissingExtraError
+from elmokit.server.settings import Limits
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from elmokit.server.registry import ModelRegistry
-    from elmokit.server.settings import Access, Limits
+    from elmokit.server.settings import Access
 
 EXAMPLES = (
-    "elmokit serve --model my-model",
-    "elmokit serve --model en=my-model --model de=142.zip --predictor sentiment=my-classifier",
-    "elmokit serve --model my-model --host 0.0.0.0 --token-file tokens.txt --allow-host elmo.lan",
-    "elmokit serve --model my-model --engine ray --replicas 4",
+    "elmokit serve",
+    "elmokit serve --model en=small-en --model zh=small-zh --port 9000",
+    "elmokit serve --predictor sentiment=my-classifier",
+    "elmokit serve --host 0.0.0.0 --token-file tokens.txt --allow-host elmo.lan",
+    "elmokit serve --engine ray --replicas 2",
 )
 
 Positive = Parameter(validator=validators.Number(gt=0, lt=math.inf))
@@ -35,41 +37,57 @@ Positive = Parameter(validator=validators.Number(gt=0, lt=math.inf))
 @Parameter(name="*")  # the fields are options of the verb itself
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """Limits that are often changed; None keeps the default."""
+    """Limits that are often changed."""
 
-    max_body: Annotated[int | None, AtLeastOne, Parameter(help="Bytes of a request.")] = None
-    max_sentences: Annotated[int | None, AtLeastOne, Parameter(help="Of a request.")] = None
-    max_tokens: Annotated[int | None, AtLeastOne, Parameter(help="Of a request.")] = None
-    max_sentence_tokens: Annotated[int | None, AtLeastOne, Parameter(help="Of one sentence.")] = (
-        None
+    max_body: Annotated[
+        int, AtLeastOne, Parameter(help="Bytes of a request; a larger one is refused with 413.")
+    ] = Limits.body_bytes
+    max_sentences: Annotated[int, AtLeastOne, Parameter(help="Sentences of a request.")] = (
+        Limits.sentences
     )
-    max_word: Annotated[int | None, AtLeastOne, Parameter(help="Characters of a token.")] = None
-    max_numbers: Annotated[int | None, AtLeastOne, Parameter(help="Numbers of an answer.")] = None
-    queue_requests: Annotated[int | None, AtLeastOne, Parameter(help="In the queue.")] = None
-    queue_tokens: Annotated[int | None, AtLeastOne, Parameter(help="In the queue.")] = None
+    max_tokens: Annotated[int, AtLeastOne, Parameter(help="Tokens of a request.")] = Limits.tokens
+    max_sentence_tokens: Annotated[int, AtLeastOne, Parameter(help="Tokens of one sentence.")] = (
+        Limits.sentence_tokens
+    )
+    max_word: Annotated[int, AtLeastOne, Parameter(help="Characters of a token.")] = (
+        Limits.word_characters
+    )
+    max_numbers: Annotated[
+        int, AtLeastOne, Parameter(help="Numbers of an answer: tokens x layers x width.")
+    ] = Limits.answer_numbers
+    queue_requests: Annotated[
+        int, AtLeastOne, Parameter(help="Requests in the queue; more are refused with 429.")
+    ] = Limits.queue_requests
+    queue_tokens: Annotated[
+        int, AtLeastOne, Parameter(help="Tokens in the queue; more are refused with 429.")
+    ] = Limits.queue_tokens
     max_memory: Annotated[
-        int | None, AtLeastOne, Parameter(help="Bytes of bodies and answers at a time.")
-    ] = None
-    max_connections: Annotated[int | None, AtLeastOne, Parameter(help="At a time.")] = None
+        int, AtLeastOne, Parameter(help="Bytes of bodies and answers that are held at a time.")
+    ] = Limits.memory_bytes
+    max_connections: Annotated[int, AtLeastOne, Parameter(help="Open connections.")] = (
+        Limits.connections
+    )
     timeout: Annotated[
-        float | None,
+        float,
         Positive,
         Parameter(help="Seconds for a body to arrive, and for an answer to be computed."),
-    ] = None
+    ] = Limits.seconds
     idle_timeout: Annotated[
-        float | None,
+        float,
         Positive,
         Parameter(help="Seconds until a request's headers are there, and between requests."),
-    ] = None
+    ] = Limits.idle_seconds
     batch_tokens: Annotated[
-        int | None, AtLeastOne, Parameter(help="The most tokens run together.")
-    ] = None
+        int, AtLeastOne, Parameter(help="Maximum number of tokens per batch.")
+    ] = Limits.batch_tokens
     wait_ms: Annotated[
-        float | None, Positive, Parameter(help="How long a single request waits for others.")
-    ] = None
+        float,
+        Positive,
+        Parameter(help="Milliseconds that a request waits for others to share its batch."),
+    ] = Limits.wait_ms
 
 
-NO_CHANGE = LimitOptions()
+AS_USUAL = LimitOptions()
 NAMES = {
     "max_body": "body_bytes",
     "max_sentences": "sentences",
@@ -94,14 +112,14 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
     host: str = "127.0.0.1",
     port: Annotated[int, Parameter(validator=validators.Number(gte=0, lte=65535))] = 8000,
     token_file: Path | None = None,
-    without_token: Annotated[bool, Flag] = False,
+    without_token: bool = False,
     allow_host: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     allow_origin: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
-    log_texts: Annotated[bool, Flag] = False,
+    log_texts: bool = False,
     engine: Literal["plain", "ray"] = "plain",
     replicas: Annotated[int | None, AtLeastOne] = None,
     ray_address: RayAddress = None,
-    limits: LimitOptions = NO_CHANGE,
+    limits: LimitOptions = AS_USUAL,
     loading: Loading = AS_IT_IS,
 ) -> None:
     """Serve models and the web page over HTTP.
@@ -110,17 +128,19 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
     standard error.
 
     Args:
-        model: NAME=SOURCE or SOURCE, any that load takes; may be repeated. The first is the
-            default of requests. The embedded model when left out.
+        model: NAME=SOURCE or SOURCE, a model of any kind that the other verbs take; may be
+            repeated. The first is the default of requests. The embedded model when left out.
         predictor: NAME=FOLDER or FOLDER of a saved predictor; may be repeated.
         host: Address to listen on. An address that other machines can reach needs a token.
-        port: 0 takes a free one.
+        port: Port to listen on; 0 takes a free one.
         token_file: Bearer tokens, one per line (TOKEN or NAME TOKEN); clients send one of them.
             It is read again when it changes. The environment variable ELMOKIT_TOKENS may hold
             more.
         without_token: Serve without tokens at an address that other machines can reach.
-        allow_host: A host name of the service, besides localhost and IP addresses.
-        allow_origin: Another site whose pages may call the service, such as https://example.org.
+        allow_host: A host name of the service, besides localhost and IP addresses; may be
+            repeated.
+        allow_origin: Another site whose pages may call the service, such as https://example.org;
+            may be repeated.
         log_texts: Put what clients send into the log.
         engine: plain: this process. ray: replicas that Ray Serve starts.
         replicas: With --engine ray: number of processes, each with its models; 1 when left out.
@@ -131,10 +151,9 @@ def serve(  # noqa: D417 - options that verbs share bring their own help
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "web", "elmokit serve") from error
     from elmokit.server.registry import named_sources
-    from elmokit.server.settings import Access, Limits, environment_tokens, is_loopback, read_tokens
+    from elmokit.server.settings import Access, environment_tokens, is_loopback, read_tokens
 
-    given = {name: value for name, value in vars(limits).items() if value is not None}
-    chosen = Limits(**{NAMES.get(name, name): value for name, value in given.items()})
+    chosen = Limits(**{NAMES.get(name, name): value for name, value in vars(limits).items()})
     tokens = environment_tokens()
     if token_file is not None:
         token_file = token_file.absolute()

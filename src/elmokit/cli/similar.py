@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
 
 EXAMPLES = (
-    'elmokit similar "the bank of the river" "the bank lent money" --word bank',
-    'elmokit similar "she ran home" "he walked home" --word ran --word2 walked',
-    'elmokit similar "a cat sat on the mat" "a dog lay on the rug"',
-    'elmokit similar "the bank of the river" --word bank --in corpus.txt -k 5',
+    'elmokit similar "We sat on the bank ." "The bank lent us money ." --word bank',
+    'elmokit similar "She ran home ." "He walked home ." --word ran --word2 walked',
+    'elmokit similar "A cat sat on the mat ." "A dog lay on the rug ."',
+    'elmokit similar "We sat on the bank ." --word bank --in corpus.txt -k 5',
 )
 
 

@@ -22,8 +22,8 @@ from elmokit.cli.options import (
 )
 
 EXAMPLES = (
-    "elmokit table corpus.txt -o words.vec --model elmo_weights.hdf5 --min-count 1",
-    "elmokit table corpus.txt.gz -o words.bin --layers 1 --max-words 100000 --min-count 2",
+    "elmokit table corpus.txt -o words.vec --min-count 1",
+    "elmokit table corpus.txt.gz -o words.bin --layers 1 --min-count 2",
 )
 
 

@@ -7,17 +7,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import AtLeastOne, Flag, Json, SeveralModels, UsageError
+from elmokit.cli.options import AtLeastOne, Json, SeveralModels, UsageError
 from elmokit.cli.pretrain import Resume, Set, TrainingDevice
 from elmokit.cli.task_options import FieldNames, FileFormat, StaticFile, field_names
 from elmokit.tasks import describe_tasks
 
 EXAMPLES = (
     "elmokit train classify --train train.tsv --dev dev.tsv -o my-classifier",
-    "elmokit train tag --train train.conll --dev dev.conll -o my-tagger --model elmo_weights.hdf5",
-    "elmokit train tag --train train.conll --dev dev.conll -o plain --model none --epochs 5",
-    "elmokit train tag --train train.conll --dev dev.conll -o both --model model-a --model model-b",
-    "elmokit train classify --train train.tsv --dev dev.tsv -o gains --compare --static glove.txt",
+    "elmokit train tag --train train.conll --dev dev.conll -o my-tagger",
+    "elmokit train tag --train train.conll --dev dev.conll -o plain --model none",
+    "elmokit train classify --train train.tsv --dev dev.tsv -o gains --compare",
 )
 
 
@@ -35,11 +34,11 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     changes: Set = (),
     epochs: Annotated[int | None, AtLeastOne] = None,
     seed: int | None = None,
-    fine_tune: Annotated[bool, Flag] = False,
-    compare: Annotated[bool, Flag] = False,
+    fine_tune: bool = False,
+    compare: bool = False,
     seeds: Annotated[int, AtLeastOne] = 3,
     resume: Resume = False,
-    bundle: Annotated[bool, Flag] = False,
+    bundle: bool = False,
     store: Path | None = None,
     tokenizer: str | None = None,
     format: FileFormat = None,
