@@ -18,7 +18,6 @@ from safetensors.torch import save_file
 
 from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.files import (
-    LockFile,
     atomic_file,
     atomic_folder,
     check_output,
@@ -29,6 +28,7 @@ from elmokit.files import (
     write_tensors,
     write_text,
 )
+from elmokit.locks import LockFile
 
 TENSORS = {
     "matrix": torch.arange(12.0).reshape(3, 4),

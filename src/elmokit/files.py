@@ -22,6 +22,7 @@ import secrets
 import shutil
 import stat
 import sys
+import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError, reason
 from elmokit.limits import budget_for, current
+from elmokit.locks import LockFile, LocksMissingError
 
 if TYPE_CHECKING:
     import h5py
@@ -41,7 +43,8 @@ _CHECKSUMS = "crc32"
 _PART = ".part"
 _LOCK = "lock"
 _OLD = "old"
-_LOCKED_BYTE = 1 << 20
+_UPDATE = ".elmokit-update"
+REMOVED = "removed.txt"
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _ERRNO = re.compile(r"(?:errno = |code: |os error )(\d+)")
 _CUT_SHORT = re.compile(r"\d+ requested and \d+ written")
@@ -102,87 +105,6 @@ def check_output(output: str | os.PathLike[str], *inputs: str | os.PathLike[str]
             raise ConfigError(f"{output}: this is part of the input {given}. Give another output.")
         if source.is_relative_to(target):
             raise ConfigError(f"{output}: the input {given} is in this folder. Give another one.")
-
-
-# Locks. The system releases them when the process ends, however it does.
-
-
-class LockFile:
-    """A file that exists, locked, while this process works on something; made by `take`."""
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self._path = path
-        self._descriptor = descriptor
-
-    @classmethod
-    def take(cls, path: Path) -> LockFile | None:
-        """Create and lock a file; None if a live process holds it.
-
-        Raises:
-            LocksMissingError: The file system has no locks.
-        """
-        while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                if not _try_lock(descriptor):
-                    os.close(descriptor)
-                    return None
-                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                    break
-            except FileNotFoundError:  # its last holder has removed it in between
-                pass
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
-        import platform
-
-        with suppress(OSError):  # a full disk: then the holder has no name
-            os.truncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode())
-        return cls(path, descriptor)
-
-    @staticmethod
-    def holder(path: Path) -> str:
-        """Who holds a lock, for messages."""
-        with suppress(OSError):
-            return path.read_text(encoding="utf-8", errors="replace").strip() or "a process"
-        return "a process"
-
-    def release(self) -> None:
-        """Remove the file and unlock it."""
-        if sys.platform == "win32":  # where open files cannot be removed
-            os.close(self._descriptor)
-        with suppress(OSError):
-            self._path.unlink()
-        if sys.platform != "win32":
-            os.close(self._descriptor)
-
-
-class LocksMissingError(OSError):
-    """The file system has no locks."""
-
-
-def _try_lock(descriptor: int) -> bool:
-    if sys.platform == "win32":
-        import msvcrt
-
-        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)  # the text before it stays readable
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise LocksMissingError(error.errno, error.strerror) from None
-    return True
 
 
 # Atomic outputs
@@ -293,7 +215,7 @@ def remove_stale(folder: Path) -> None:
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path to write to; it becomes `path` when the block ends without an error."""
     target = final_path(path)
-    with scratch(target) as temporary, _disk_errors(path):
+    with scratch(target) as temporary, disk_errors(path):
         yield temporary
         # Some libraries let nobody but the owner read; permissions are to be as for other files.
         mode = temporary.parent.stat().st_mode & 0o666
@@ -327,7 +249,7 @@ def atomic_folder(
     """
     target = Path(os.path.realpath(path))
     _check_replaceable(target, check)
-    with scratch(target, alone=alone) as fresh, _disk_errors(path):
+    with scratch(target, alone=alone) as fresh, disk_errors(path):
         fresh.mkdir()
         yield fresh
         _check_replaceable(target, check)  # hours may have passed
@@ -356,7 +278,7 @@ def _swap(fresh: Path, target: Path, owns: Callable[[str], bool]) -> None:
     """
     for path in target.iterdir():
         if not owns(path.name):
-            _link(path, fresh / path.name)
+            link(path, fresh / path.name)
     if not _exchange(fresh, target):
         old = fresh.with_name(_OLD)
         os.replace(target, old)  # killed now: `_put_back`
@@ -383,17 +305,19 @@ def _exchange(one: Path, other: Path) -> bool:
     return rename is not None and rename(here, paths[0], here, paths[1], exchange) == 0
 
 
-def _link(source: Path, copy: Path) -> None:
-    def link(path: str, new: str) -> None:
+def link(source: Path, copy: Path) -> None:
+    """Let a file or folder be at a second path: as hard links, or as a copy without those."""
+
+    def one(path: str, new: str) -> None:
         try:
             os.link(path, new, follow_symlinks=False)
         except (OSError, NotImplementedError):  # a file system without hard links
             shutil.copy2(path, new, follow_symlinks=False)
 
     if source.is_dir() and not source.is_symlink():
-        shutil.copytree(source, copy, symlinks=True, copy_function=link)
+        shutil.copytree(source, copy, symlinks=True, copy_function=one)
     else:
-        link(str(source), str(copy))
+        one(str(source), str(copy))
 
 
 def _put_back(folder: Path, path: Path) -> None:
@@ -418,7 +342,54 @@ def restore_interrupted(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def _disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+def atomic_update(folder: Path) -> Iterator[Path]:
+    """Give a temporary folder to fill; its files replace those of the same names in `folder`.
+
+    All of them or none, whenever the process is killed: `finish_update`, which readers of such a
+    folder call first, moves the rest of them. Paths in a list ``REMOVED``, one per line, are
+    removed before that.
+    """
+    target = Path(os.path.realpath(folder))
+    with scratch(target / _UPDATE) as fresh, disk_errors(folder):
+        fresh.mkdir()
+        yield fresh
+        finish_update(target)
+        os.replace(fresh, target / _UPDATE)
+        finish_update(target)
+
+
+def finish_update(folder: Path) -> None:
+    """Complete an `atomic_update` of a process that was killed."""
+    update = folder / _UPDATE
+    while update.is_dir():
+        lock: LockFile | None = None
+        with suppress(LocksMissingError):
+            if (lock := LockFile.take(folder / f"{_UPDATE}.lock")) is None:
+                time.sleep(0.01)  # a live process is about to
+                continue
+        try:
+            _move_in(update, folder)
+        finally:
+            if lock is not None:
+                lock.release()
+
+
+def _move_in(update: Path, folder: Path) -> None:
+    """Move files to their paths; a killed process may have moved some of them already."""
+    removed = update / REMOVED
+    if removed.is_file():
+        for name in removed.read_text(encoding="utf-8").split():
+            remove(folder / name)
+        removed.unlink()
+    for path in [path for path in update.rglob("*") if not path.is_dir()]:
+        final = folder / path.relative_to(update)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, final)
+    remove(update)
+
+
+@contextmanager
+def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Name the output in errors of a full or broken disk, whatever a library makes of them."""
     try:
         yield

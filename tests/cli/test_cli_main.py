@@ -22,7 +22,7 @@ from pages import ROOT, commands
 import elmokit
 from elmokit.checkpoints import sources
 from elmokit.cli import EXAMPLES as HELP_EXAMPLES
-from elmokit.cli import app, main
+from elmokit.cli import LESS_MEMORY, app, main
 from elmokit.training.settings import PRESETS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -155,8 +155,11 @@ def test_main_does_not_hide_bugs(monkeypatch):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
-def test_main_interrupt_leaves_nothing(tmp_path, model):
-    command = [sys.executable, "-m", "elmokit", "encode", "-", "-o", "out.h5", "--model", model]
+@pytest.mark.parametrize("suffix", ["h5", "safetensors"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_main_interrupt_leaves_nothing(tmp_path, model, number, suffix):
+    output = f"out.{suffix}"
+    command = [sys.executable, "-m", "elmokit", "encode", "-", "-o", output, "--model", model]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
     ) as process:
@@ -164,9 +167,9 @@ def test_main_interrupt_leaves_nothing(tmp_path, model):
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob(".*.part")) and time.monotonic() < deadline:
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)  # while it waits for its first line
+        process.send_signal(number)  # while it waits for its first line
         error = process.stderr.read()
-        assert process.wait(60) == 130
+        assert process.wait(60) == 128 + number
     assert error == b""
     assert list(tmp_path.iterdir()) == []
 
@@ -175,10 +178,65 @@ def test_main_interrupt_leaves_nothing(tmp_path, model):
 def test_main_broken_pipe_is_quiet():
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "elmokit", "models"]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    for arguments in (["models"], ["--help"], ["encode", "--help"]):
+        command = [sys.executable, "-m", "elmokit", *arguments]
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+        assert (done.returncode, done.stderr) == (141, b"")
     os.close(writer)
-    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="redirections of POSIX shells")
+def test_main_without_standard_streams(tmp_path, model):
+    """Closed output: quiet. Closed input: one line. The file that is written gets none of it."""
+    (tmp_path / "text.txt").write_text("the bank\n")
+
+    def shell(line: str) -> tuple[int, str]:
+        command = f"{shlex.quote(sys.executable)} -m elmokit {line}"
+        done = subprocess.run(
+            ["sh", "-c", command], stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+        )
+        return done.returncode, done.stderr
+
+    assert shell("models >&-") == (0, "")
+    code, error = shell(f"encode text.txt -o a.npz --model {shlex.quote(model)} >&-")
+    assert (code, error.count("\n")) == (0, 1), error
+    assert shell(f"encode text.txt -o b.npz --model {shlex.quote(model)} >&- 2>&- <&-") == (0, "")
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    for verb in ("encode - -o c.h5", "perplexity -", "corpus prepare - -o c --workers 1"):
+        code, error = shell(f"{verb} <&-")
+        assert code == 1
+        assert error == ("elmokit: error: standard input is closed. Give the name of a file.\n"), (
+            verb
+        )
+    assert not (tmp_path / "c.h5").exists()
+
+
+def test_main_out_of_memory_names_an_option_that_the_verb_has(run, monkeypatch, tmp_path):
+    def nothing_left(*arguments: object, **options: object) -> None:
+        raise MemoryError
+
+    for verb in ("encode", "table", "score", "perplexity", "serve", "info", "convert", "similar"):
+        lower = LESS_MEMORY.get(verb)
+        assert (lower is not None) == ("--batch-tokens" in run(verb, "--help").out), verb
+    monkeypatch.setattr(elmokit, "load", nothing_left)
+    (tmp_path / "text").write_text("a b\n")
+    for line, advice in (
+        (["perplexity", tmp_path / "text"], "lower --batch-tokens, or "),
+        (["info", "small-en"], ""),
+        (["similar", "a b", "c d"], ""),
+        (["adapt", tmp_path / "text", "-o", tmp_path / "new"], "lower --set data.rows, or "),
+    ):
+        result = run(*line)
+        assert result.code == 1
+        assert result.err == f"elmokit: error: out of memory; {advice}use a machine with more\n"
+
+
+def test_main_names_the_setting_that_is_wrong(run, tmp_path):
+    line = ["pretrain", "text", "-o", tmp_path / "new", "--set", "data.rows=0", "--max-steps", 3]
+    result = run(*line)
+    assert result.code == 1
+    assert "settings.data: DataConfig.rows = 0" in result.err
+    assert "max_steps" not in result.err
 
 
 LANGUAGE_MODEL = GOLDEN / "tf-checkpoint" / "standard"

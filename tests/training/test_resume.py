@@ -1,6 +1,7 @@
 """Stopping and resuming: whatever happens in between, the run ends as if nothing had."""
 
 import errno
+import json
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +32,7 @@ from small_runs import (
 )
 
 import elmokit
+from elmokit.corpus.prepare import CorpusConfig
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.training.checkpoint import Snapshot, latest_snapshot, save_snapshot
@@ -206,7 +209,10 @@ def test_a_damaged_snapshot_is_passed_over(corpus, tmp_path, how):
     _, newest = snapshots(tmp_path)
     assert latest_snapshot(tmp_path / "training").step == 20
     damage(newest, how)
-    assert latest_snapshot(tmp_path / "training").step == 15
+    notes: list[str] = []
+    assert latest_snapshot(tmp_path / "training", notes.append).step == 15
+    assert len(notes) == 1
+    assert notes[0].startswith(f"passed over: {newest}: ")
     again, outcome = run(SMALL, corpus, tmp_path, resume=True)
     assert outcome.step == 20
     assert_same_state(again, whole)
@@ -356,6 +362,67 @@ def test_another_corpus_is_refused(corpus, tmp_path, no_drawing):
         pretrain(replace(config, corpus=(str(other.folder),)), resume=True)
     shutil.copytree(corpus.folder, tmp_path / "moved")
     pretrain(replace(config, corpus=(str(tmp_path / "moved"),)), resume=True)
+
+
+def relabelled(text: str) -> str:
+    """The same text with other words, as many of each length and as often."""
+    return text.translate(str.maketrans("abcdefghijklmnopqrstuvwxyz", "bcdefghijklmnopqrstuvwxyza"))
+
+
+def test_another_corpus_of_the_same_sizes_is_refused(corpus, tmp_path, no_drawing):
+    shutil.copytree(corpus.folder, tmp_path / "other")
+    words = tmp_path / "other" / "words.txt"
+    special, rest = words.read_text().split("<UNK>\n")
+    words.write_text(f"{special}<UNK>\n{relabelled(rest)}")
+    description = tmp_path / "other" / "corpus.json"
+    about = json.loads(description.read_text())
+    about["files"]["words.txt"]["crc32"] = zlib.crc32(words.read_bytes())
+    description.write_text(json.dumps(about))
+    config = changed(config_for(tmp_path / "model", corpus), run={"max_steps": 5})
+    pretrain(config)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "model").rglob("*")}
+    before.pop(tmp_path / "model" / "training")  # a lock comes and goes in it
+    longer = changed(config, run={"max_steps": 6})
+    with pytest.raises(ConfigError, match="started with another corpus"):
+        pretrain(replace(longer, corpus=(str(tmp_path / "other"),)), resume=True)
+    for path, time_ns in before.items():
+        if path.name != "settings.toml":
+            assert path.stat().st_mtime_ns == time_ns, path
+    assert "max_steps = 5" in (tmp_path / "model" / "training" / "settings.toml").read_text()
+
+
+def test_text_that_has_changed_under_the_same_name_is_refused(tmp_path, no_drawing, monkeypatch):
+    monkeypatch.setattr("elmokit.corpus.prepare.default_workers", lambda: 1)
+    text = tmp_path / "text.txt"
+    lines = "".join(
+        f"the {word} cat sat on mat {i % 7} .\n\n" for i, word in enumerate("abcde" * 40)
+    )
+    text.write_text(lines)
+    config = changed(SMALL, run={"max_steps": 2})
+    config = replace(config, corpus=(str(text),), output=str(tmp_path / "model"))
+    preparation = CorpusConfig(heldout=0.2)
+    pretrain(config, preparation=preparation)
+    text.write_text(relabelled(lines))
+    with pytest.raises(ConfigError, match=r"text\.txt: the text has changed since the run"):
+        pretrain(config, preparation=preparation, resume=True)
+    text.write_text(lines)
+    pretrain(config, preparation=preparation, resume=True)
+    (tmp_path / "moved").mkdir()
+    text.rename(tmp_path / "moved" / "text.txt")
+    pretrain(config, preparation=preparation, resume=True)  # the prepared corpus is there
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b"\xe6\x9d", b"[1, 2]", b'"text"', b'{"kind": "train"}', b'{"kind": [], "step": 1}', b"\0\0"],
+)
+def test_a_log_with_something_else_in_it_is_resumed(corpus, tmp_path, bad):
+    run(SMALL, corpus, tmp_path)
+    entries = log_entries(tmp_path)
+    log = tmp_path / "training" / "log.jsonl"
+    log.write_bytes(log.read_bytes() + bad)
+    run(SMALL, corpus, tmp_path, resume=True)
+    assert log_entries(tmp_path) == entries
 
 
 def test_a_folder_with_other_things_is_left_alone(corpus, tmp_path):

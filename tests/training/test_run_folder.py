@@ -1,12 +1,16 @@
 """The output folder of a run: entering, resuming, undoing a start that failed."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from small_runs import alone
 
 from elmokit.errors import ConfigError
+from elmokit.files import scratch
 from elmokit.training.run_folder import RunDescription, RunFolder
 
 
@@ -62,11 +66,49 @@ def test_a_folder_or_file_that_is_no_run_is_left_alone(folder):
     assert notes.read_text(encoding="utf-8") == "mine"
 
 
+def test_a_folder_belongs_to_one_run_at_a_time(folder, tmp_path):
+    """Another process: its own refusal, named; nothing of the live run is touched."""
+    folder.enter(description(data=1), resume=False)
+    with scratch(folder.training / "snapshot") as writing:
+        writing.write_text("half a snapshot")
+        before = files(folder.output)
+        for resume, data in ((True, 1), (True, 2), (False, 1)):
+            with pytest.raises(ConfigError) as caught:
+                RunFolder(folder.output, "run.json").enter(description(data=data), resume=resume)
+            if resume and data == 1:
+                assert f"process {os.getpid()} on " in str(caught.value)
+                assert "is working in this folder" in str(caught.value)
+            assert files(folder.output) == before
+    folder.release()
+    with RunFolder(folder.output, "run.json") as other:
+        other.enter(description(data=1), resume=True)
+        with pytest.raises(ConfigError, match="is working in this folder"):
+            folder.enter(description(data=1), resume=True)
+    folder.enter(description(data=1), resume=True)
+
+
+def test_the_lock_of_a_killed_process_is_gone(folder):
+    code = (
+        "import json, os, signal, sys\n"
+        "from elmokit.training.run_folder import RunDescription, RunFolder\n"
+        "run = RunDescription('{}', {}, lambda text, where: {}, {})\n"
+        "RunFolder(sys.argv[1], 'run.json').enter(run, resume=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code, str(folder.output)], check=False)
+        assert done.returncode == -9
+    folder.enter(description(), resume=True)
+    folder.release()
+    assert sorted(path.name for path in folder.training.iterdir()) == ["run.json"]
+
+
 def test_half_written_files_are_removed(folder):
     folder.enter(description(), resume=False)
     (folder.output / ".elmokit-1.part").write_text("half")
     (folder.training / "layers" / ".elmokit-2.part" / ".elmokit-3.part").mkdir(parents=True)
     folder.enter(description(), resume=True)
+    folder.release()
     assert sorted(path.name for path in folder.output.rglob("*")) == [
         "layers",
         "run.json",
@@ -81,6 +123,7 @@ def test_a_start_that_fails_leaves_no_trace(folder, tmp_path, existing):
         (folder.training if existing == "training" else folder.output).mkdir(parents=True)
     if existing == "a run":
         folder.enter(description(data=1), resume=False)
+        folder.release()
     before = files(tmp_path)
 
     def fails() -> None:

@@ -12,9 +12,13 @@ import codecs
 import io
 import json
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import TextIO
 
 from cyclopts import App, CycloptsError, Parameter
@@ -49,6 +53,12 @@ BAD_INPUT = 1
 BAD_USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+LESS_MEMORY = {
+    **dict.fromkeys(("encode", "table", "score", "perplexity", "serve"), "--batch-tokens"),
+    **dict.fromkeys(("pretrain", "adapt"), "--set data.rows"),
+    "train": "--set run.batch",
+}
+"""What to lower when memory runs out, by verb."""
 
 app = App(
     name=PROGRAM,
@@ -96,15 +106,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What stands after ``elmokit``; taken from the process when left out.
 
     Returns:
-        The exit code: 0; 1 for bad input; 2 for a wrong call; 130 and 141 when stopped by Ctrl-C
-        or by the reader of the output.
+        The exit code: 0; 1 for bad input; 2 for a wrong call; 130, 141 and 143 when stopped by
+        Ctrl-C, by the reader of the output or by SIGTERM.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed; the next file that is opened would be it
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=ESCAPED)
     code = 0
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _terminations():
             warnings.showwarning = _show_warning
             app(_input_last(words))
         sys.stdout.flush()
@@ -112,9 +125,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = words[0] + " " if words and words[0] in app else ""
         _print_error(f"{error} (see elmokit {given}--help)")
         code = BAD_USAGE
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    except BrokenPipeError:
+    except KeyboardInterrupt as error:
+        code = 128 + error.number if isinstance(error, _Terminated) else INTERRUPTED
+    except (BrokenPipeError, SystemExit) as error:
+        # rich exits with 1, by itself, when nobody reads a help text.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         # Python flushes once more at its end, which must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = BROKEN_PIPE
@@ -128,9 +144,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        _print_error("out of memory; lower --batch-tokens, or use a machine with more")
+        less = LESS_MEMORY.get(words[0] if words else "")
+        lower = f"lower {less}, or " if less else ""
+        _print_error(f"out of memory; {lower}use a machine with more")
         code = BAD_INPUT
     return code
+
+
+class _Terminated(KeyboardInterrupt):
+    """A signal that asks the process to end; what Ctrl-C cleans up is cleaned up."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextmanager
+def _terminations() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the verb as Ctrl-C does; a second one ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise _Terminated(number)
+
+    numbers = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+    # nohup ignores one of them; a host program may have a handler of its own.
+    changed = [n for n in numbers if n is not None and signal.getsignal(n) is signal.SIG_DFL]
+    for number in changed:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _input_last(words: list[str]) -> list[str]:

@@ -28,6 +28,7 @@ The table is sorted, so a vocabulary of V words is its first V rows, and the tar
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import json
 import os
@@ -139,6 +140,12 @@ class TokenCorpus:
             _check_size(self.folder / name, size)
         if verify:
             self.verify()
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the contents: equal for copies, and for the same text prepared again."""
+        files = sorted((name, *sizes) for name, sizes in self._files.items())
+        return hashlib.blake2b(json.dumps(files).encode(), digest_size=16).hexdigest()
 
     @property
     def tokenizer(self) -> str:

@@ -85,6 +85,7 @@ def pretrain_with_ray(
         # often Ray restarts them.
         folder = RunFolder(output, SETTINGS_FILE)
         folder.enter(run_description(config), resume=resume)
+        folder.release()  # the workers' main process locks it
         trainer = ray.train.torch.TorchTrainer(
             _train_worker,
             train_loop_config={

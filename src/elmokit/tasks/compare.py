@@ -7,7 +7,7 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from elmokit.tasks.fit import RUN_FILE, TaskRun, check_data, task_settings
 from elmokit.tasks.inputs.references import Elmos, Static
 from elmokit.tasks.labelled import Data
 from elmokit.tasks.report import REPORT_FILE, data_hash
-from elmokit.training.run_folder import RunFolder
+from elmokit.training.run_folder import RunFolder, lock_folder
 
 COMPARISON_FILE = "comparison.json"
 STORE_FOLDER = ".elmokit-layers"
@@ -151,6 +151,11 @@ def compare(
         folder = Path(output)
         layers = Path(store) if store is not None else folder / STORE_FOLDER
         full.read(train, dev, test)
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            stack.callback(_remove_empty, folder)
+        if (lock := lock_folder(folder, folder)) is not None:
+            stack.callback(lock.release)
         scored_on = "dev" if test is None else "test"
         seeds_used = tuple(range(settings.run.seed, settings.run.seed + seeds))
         variants: dict[str, Variant] = {}
@@ -170,6 +175,11 @@ def compare(
         if store is None:
             shutil.rmtree(layers, ignore_errors=True)
     return result
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _variant(full: TaskRun, name: str, seed: int) -> TaskRun:

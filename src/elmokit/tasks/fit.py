@@ -234,7 +234,13 @@ class TaskRun:
         Without a store the layers of the data are in the run's folder until it has ended well, so
         that a resumed run finds them.
         """
-        config, folder = self.config, RunFolder(output, RUN_FILE)
+        with RunFolder(output, RUN_FILE) as folder:
+            return self._train(folder, store, resume=resume, bundle=bundle, quiet=quiet)
+
+    def _train(
+        self, folder: RunFolder, store: Path | None, *, resume: bool, bundle: bool, quiet: bool
+    ) -> Predictor:
+        config, output = self.config, folder.output
         learned = self._learn()
         context = DistContext(0, 1, self.device)
         with folder.starting(self.describe(), resume=resume, context=context):

@@ -41,7 +41,15 @@ from elmokit import __version__
 from elmokit.config import from_dict, to_dict
 from elmokit.engines import Precision, check_device
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.files import atomic_file, read_json, read_tensors, write_tensors
+from elmokit.files import (
+    REMOVED,
+    atomic_update,
+    finish_update,
+    link,
+    read_json,
+    read_tensors,
+    write_tensors,
+)
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.files import read_examples
@@ -270,17 +278,25 @@ class Predictor:
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{folder}: this is a file. Give a folder for the predictor")
         folder.mkdir(parents=True, exist_ok=True)
+        with atomic_update(folder) as fresh:
+            self._write(fresh, folder, bundle)
+
+    def _write(self, fresh: Path, folder: Path, bundle: bool) -> None:
+        """Write to `fresh` what is to be in `folder`."""
         elmo = reference_to(self.elmo)
         if self.elmo is not None and (bundle or self._owns_elmo or not self.elmo.is_stored):
             earlier = None  # what the predictor that the folder holds refers to, if any
             with suppress(CheckpointError):
                 earlier = _read_facts(folder / FACTS_FILE).get("elmo")
-            bundle_layers(self.elmo, folder / ELMO_FOLDER, earlier)
+            if bundle_layers(self.elmo, fresh / ELMO_FOLDER, folder / ELMO_FOLDER, earlier):
+                (fresh / REMOVED).write_text(ELMO_FOLDER, encoding="utf-8")
             elmo = {**elmo, "name": ELMO_FOLDER, "bundled": True}
         static = reference_to(self.static)
         own = bundle or self._owns_static
         if self.static is not None and (own or not self.static.is_stored):
-            written = self.static.save(folder / STATIC_FILE)
+            if (folder / STATIC_FILE).is_file():  # large, and often the same
+                link(folder / STATIC_FILE, fresh / STATIC_FILE)
+            written = self.static.save(fresh / STATIC_FILE)
             static.update(name=STATIC_FILE, fingerprint=written, bundled=True)
         facts = {
             "format": FORMAT,
@@ -295,10 +311,9 @@ class Predictor:
             "static": static or None,
             "checksums": True,
         }
-        write_tensors(folder / WEIGHTS_FILE, self.weights())
-        with atomic_file(folder / FACTS_FILE) as temporary:
-            text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
-            temporary.write_text(text, encoding="utf-8")
+        write_tensors(fresh / WEIGHTS_FILE, self.weights())
+        text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+        (fresh / FACTS_FILE).write_text(text, encoding="utf-8")
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Weights of everything but the biLM, on the CPU."""
@@ -353,6 +368,7 @@ class Predictor:
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
+    finish_update(path.parent)
     if not path.is_file():
         raise CheckpointError(f"{path.parent}: no predictor there ({path.name} is missing)")
     data = read_json(path)

@@ -225,6 +225,8 @@ def _numbered_lines(name: str, compression: str) -> Iterator[tuple[int, str]]:
 def _raw_lines(name: str, compression: str) -> Iterator[bytes]:
     """Yield the lines as bytes, decompressed; only LF ends one."""
     if name == "-":
+        if sys.stdin is None:
+            raise DataError("standard input is closed. Give the name of a file.")
         stdin = sys.stdin.buffer
         if not isinstance(stdin, io.BufferedReader):  # a replaced standard input
             stdin = io.BufferedReader(cast(io.RawIOBase, stdin))

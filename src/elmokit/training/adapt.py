@@ -23,6 +23,7 @@ from elmokit.lm.perplexity import Perplexity
 from elmokit.model.bilm import BiLM, build
 from elmokit.model.init import random_model
 from elmokit.text.vocab import Vocabulary
+from elmokit.training.checkpoint import latest_facts
 from elmokit.training.display import Display
 from elmokit.training.distributed import init_distributed
 from elmokit.training.loop import Outcome, train
@@ -43,7 +44,7 @@ from elmokit.training.settings import (
     PretrainConfig,
     RunConfig,
 )
-from elmokit.training.trainer import PretrainTrainer, heldout_perplexity
+from elmokit.training.trainer import PretrainTrainer, check_same_corpus, heldout_perplexity
 
 SOFTMAX_FOLDER = "softmax"
 """Inside the run's folder: the part of the run in which the new softmax is trained alone."""
@@ -132,9 +133,11 @@ def adapt(
     folder, description = RunFolder(config.output, SETTINGS_FILE), run_description(settings)
     if not resume:
         check_output(config.output, *settings.corpus, elmo.source)
-    with init_distributed(device) as context:
+    with init_distributed(device) as context, folder:
         with folder.starting(description, resume=resume, context=context):
             text = open_corpus(settings, folder.training / CORPUS_FOLDER, context, preparation)
+            for run in (folder.training / SOFTMAX_FOLDER, folder.training):
+                check_same_corpus(text, latest_facts(run))
             own = elmo.config.text.tokenizer
             if text.tokenizer != own:
                 # The adapted model will split text as the given one does.

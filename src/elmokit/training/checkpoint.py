@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,14 @@ def save_snapshot(folder: Path, snapshot: Snapshot) -> Path:
     return path
 
 
-def latest_snapshot(folder: Path) -> Snapshot | None:
+def latest_snapshot(
+    folder: Path, note: Callable[[str], None] = lambda line: None
+) -> Snapshot | None:
     """The newest snapshot that is intact; None where there is none at all.
+
+    Args:
+        folder: Where they are.
+        note: Called with a line about each one that is damaged and passed over.
 
     Raises:
         CheckpointError: There are snapshots, but all of them are damaged.
@@ -55,12 +61,26 @@ def latest_snapshot(folder: Path) -> Snapshot | None:
     problems = []
     for path in sorted(_snapshots(folder), reverse=True):
         try:
-            return _read(path)
+            found = _read(path)
         except CheckpointError as error:
             problems.append(str(error))
+        else:
+            for problem in problems:
+                note(f"passed over: {problem}")
+            return found
     if problems:
         raise CheckpointError("no snapshot of the run can be read: " + "; ".join(problems))
     return None
+
+
+def latest_facts(folder: Path) -> Mapping[str, Any]:
+    """The facts of the newest snapshot whose header is intact; the tensors are not read."""
+    for path in sorted(_snapshots(folder), reverse=True):
+        try:
+            return _facts(path, read_tensors(path, names=lambda name: False).metadata)
+        except CheckpointError:
+            continue
+    return {}
 
 
 def _snapshots(folder: Path) -> list[Path]:
@@ -69,10 +89,16 @@ def _snapshots(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> Snapshot:
     tensors, metadata = read_tensors(path, "a whole snapshot", copy=False)
+    facts = _facts(path, metadata)
+    return Snapshot(facts.pop("step"), tensors, facts)
+
+
+def _facts(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     try:
         if zlib.crc32(metadata["facts"].encode()) != int(metadata["facts_crc32"]):
             raise ValueError("the checksum of its facts differs")
-        facts = json.loads(metadata["facts"])
-        return Snapshot(facts.pop("step"), tensors, facts)
+        facts: dict[str, Any] = json.loads(metadata["facts"])
+        _ = facts["step"]
+        return facts
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: not a whole snapshot ({reason(error)})") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from elmokit.errors import MissingExtraError
-from elmokit.files import write_text
+from elmokit.files import disk_errors, write_text
 
 
 class Display:
@@ -103,7 +103,7 @@ class Display:
         if not self._visible:
             return
         entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **values}
-        with self._log.open("a", encoding="utf-8") as file:
+        with disk_errors(self._log), self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
         if self._board is not None:
             for name, value in values.items():
@@ -112,12 +112,19 @@ class Display:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Entries of a log; a last line cut short by a kill is skipped."""
+    """Entries of a log; what is none, such as a line cut short by a kill, is skipped."""
     entries = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        with suppress(json.JSONDecodeError):
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        with suppress(ValueError, RecursionError):
             entries.append(json.loads(line))
-    return entries
+    return [entry for entry in entries if _is_entry(entry)]
+
+
+def _is_entry(entry: object) -> bool:
+    if not isinstance(entry, dict) or type(entry.get("step")) is not int:
+        return False
+    number = {"train": "loss", "heldout": "score"}.get(str(entry.get("kind")), "")
+    return isinstance(entry.get(number), int | float)
 
 
 def short(count: float) -> str:

@@ -142,7 +142,7 @@ def train(
     progress = Progress()
     start = 0
     if resume:
-        if (snapshot := latest_snapshot(folder)) is not None:
+        if (snapshot := latest_snapshot(folder, display.note)) is not None:
             trainer.restore(snapshot)
             progress = Progress.from_dict(snapshot.facts["progress"])
             start = snapshot.step

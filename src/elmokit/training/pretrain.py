@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
 import os
 import platform
 import warnings
@@ -22,19 +24,22 @@ from elmokit.corpus.shards import DESCRIPTION, TokenCorpus
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
 from elmokit.errors import ConfigError, DataError
-from elmokit.files import check_output, scratch
+from elmokit.files import atomic_file, check_output, read_json, scratch
 from elmokit.lm.perplexity import Perplexity
 from elmokit.model.init import random_model
+from elmokit.training.checkpoint import latest_facts
 from elmokit.training.display import Display, duration, read_log
 from elmokit.training.distributed import DistContext, init_distributed
 from elmokit.training.loop import LoopConfig, Outcome, train
 from elmokit.training.run_folder import RunDescription, RunFolder
 from elmokit.training.settings import PretrainConfig, model_config, settings_for, unicode_symbols
-from elmokit.training.trainer import PretrainTrainer, heldout_perplexity
+from elmokit.training.trainer import PretrainTrainer, check_same_corpus, heldout_perplexity
 
 SETTINGS_FILE = "settings.toml"
 CORPUS_FOLDER = "corpus"
 CURVES_FILE = "curves.png"
+HASHES_FILE = "sources.json"
+"""Beside the corpus that a run prepares: what its text files were."""
 
 
 def pretrain(
@@ -78,9 +83,10 @@ def pretrain(
     folder, description = RunFolder(config.output, SETTINGS_FILE), run_description(config)
     if not resume:
         check_output(config.output, *config.corpus)
-    with init_distributed(device) as context:
+    with init_distributed(device) as context, folder:
         with folder.starting(description, resume=resume, context=context):
             corpus = open_corpus(config, folder.training / CORPUS_FOLDER, context, preparation)
+            check_same_corpus(corpus, latest_facts(folder.training))
             sizes = model_config(config, corpus)
             symbols: tuple[str, ...] | None = None
             if sizes.characters is not None and sizes.characters.alphabet == "unicode":
@@ -145,6 +151,8 @@ def open_corpus(
         context.barrier()
         corpus = TokenCorpus(prepared, verify=context.is_main)
         _check_same_text(corpus, config.corpus, settings)
+        if context.is_main and (prepared / HASHES_FILE).is_file():  # earlier versions stored none
+            _check_same_contents(config.corpus, prepared / HASHES_FILE)
     if not len(corpus.split("train")):
         raise DataError(f"{', '.join(config.corpus)}: no sentences to train on")
     if not len(corpus.split("heldout")):
@@ -175,6 +183,26 @@ def _check_same_text(corpus: TokenCorpus, sources: Sequence[str], settings: Corp
             )
 
 
+def _check_same_contents(sources: Sequence[str], stored: Path) -> None:
+    """The text files must be what they were when the run was started."""
+    before = read_json(stored)["blake2b"]
+    for source, then in zip(sources, before, strict=True):
+        now = _hash(source)
+        if None not in (now, then) and now != then:
+            raise ConfigError(
+                f"{source}: the text has changed since the run was started; resume it with the "
+                "same text, or start a new run in another folder"
+            )
+
+
+def _hash(source: str) -> str | None:
+    """A hash of all of a file, read as it is; None for what is no file."""
+    if not os.path.isfile(source):
+        return None
+    with open(source, "rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
+
+
 def _prepare(sources: list[str], folder: Path, settings: CorpusConfig) -> None:
     """Prepare a corpus that has held-out text; `folder` appears when it is complete.
 
@@ -192,6 +220,8 @@ def _prepare(sources: list[str], folder: Path, settings: CorpusConfig) -> None:
                 warnings.simplefilter("ignore")  # that nothing was held out is handled here
                 summary = prepare_corpus(sources, attempted, settings=attempt, overwrite=True)
             if summary.heldout.tokens:
+                hashes = {"blake2b": [_hash(source) for source in sources]}
+                (attempted / HASHES_FILE).write_text(json.dumps(hashes, indent=1), encoding="utf-8")
                 os.replace(attempted, folder)
                 return
     raise DataError(
@@ -318,7 +348,8 @@ def draw_curves(log: Path, picture: Path) -> bool:
     axes[1].set(xlabel="step", ylabel="held-out perplexity", yscale="log")
     if heldout:
         axes[1].legend()
-    figure.savefig(picture, dpi=120)
+    with atomic_file(picture) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
     return True
 
 

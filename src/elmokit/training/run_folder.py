@@ -5,23 +5,25 @@
 
 Pretraining, adaptation and tasks use one `RunFolder` each:
 
-    folder = RunFolder(config.output, "settings.toml")
-    with folder.starting(description, resume=resume, context=context):
-        ...                         # whatever fails here leaves the folder as it was
-    train(trainer, ..., folder=folder.training, ...)
+    with RunFolder(config.output, "settings.toml") as folder:
+        with folder.starting(description, resume=resume, context=context):
+            ...                     # whatever fails here leaves the folder as it was
+        train(trainer, ..., folder=folder.training, ...)
+
+The folder is locked until the end of the block, or of the process, however that comes.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elmokit.errors import ConfigError
-from elmokit.files import write_text
+from elmokit.files import remove, remove_stale, write_text
+from elmokit.locks import LockFile, LocksMissingError
 
 if TYPE_CHECKING:
     import os
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 RUN_FOLDER = "training"
 """Inside the output folder: everything of the run that is not its result."""
 LOG_FILE = "log.jsonl"
+_LOCK_FILE = ".lock"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,6 @@ class RunFolder:
     """The output folder of one run: entering it, comparing settings, undoing a failed start.
 
     The folder need not exist; `name` is the file inside ``training`` that says what the run is.
-    No lock is taken: two runs in one folder at a time are the user's mistake.
     """
 
     def __init__(self, output: str | os.PathLike[str], name: str) -> None:
@@ -61,6 +63,19 @@ class RunFolder:
         self.log = self.training / LOG_FILE
         self.stored = self.training / name
         self._undo: Callable[[], None] | None = None
+        self._lock: LockFile | None = None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let other processes work in the folder."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     @property
     def holds_run(self) -> bool:
@@ -68,48 +83,61 @@ class RunFolder:
         return self.stored.is_file()
 
     def enter(self, run: RunDescription, *, resume: bool) -> None:
-        """Start a run here, or come back to one; remove what a kill left half-written.
+        """Lock the folder; start a run here, or come back to one; remove what a kill left.
 
         With `resume` a run that is here is continued; without one, a new run starts.
 
         Raises:
             ConfigError: A run is here and `resume` is false, the run that is here is another one,
-                or the folder holds something else. Nothing has changed then.
+                a live process works here, or the folder holds something else. Nothing has changed
+                then.
         """
         output, training = self.output, self.training
-        earlier: str | None = None
-        if self.holds_run:
-            if not resume:
-                raise ConfigError(
-                    f"{output}: a run is there already; continue it with --resume or choose "
-                    "another folder"
-                )
-            earlier = self.check_same(run)
-        elif output.exists() and (not output.is_dir() or {*output.iterdir()} - {training}):
-            raise self._no_run()
+        self._check_enter(run, resume)
         made = next((path for path in (output, training) if not path.exists()), None)
         before = set(training.iterdir()) if made is None else set()
         training.mkdir(parents=True, exist_ok=True)
-        for partial in (*output.glob(".*.part"), *training.rglob(".*.part")):
-            _remove(partial)
-        write_text(self.stored, run.text)
+        if self._lock is None:
+            self._lock = lock_folder(training, output)
+        earlier = self._check_enter(run, resume)  # another process may have been here in between
+        inside = [path for path in training.rglob("*") if path.is_dir()]
+        for folder in (output, training, *inside):
+            remove_stale(folder)
+        if run.text != earlier:
+            write_text(self.stored, run.text)
 
         def undo() -> None:
             if earlier is not None:
-                write_text(self.stored, earlier)
+                if run.text != earlier:
+                    write_text(self.stored, earlier)
             elif made is not None:
-                _remove(made)
+                remove(made)
             else:
                 for new in set(training.iterdir()) - before:
-                    _remove(new)
+                    remove(new)
 
         self._undo = undo
+
+    def _check_enter(self, run: RunDescription, resume: bool) -> str | None:
+        """Check that `enter` may go on; returns the stored text of a run that is resumed."""
+        if self.holds_run:
+            if not resume:
+                raise ConfigError(
+                    f"{self.output}: a run is there already; continue it with --resume or choose "
+                    "another folder"
+                )
+            return self.check_same(run)
+        output = self.output
+        if output.exists() and (not output.is_dir() or {*output.iterdir()} - {self.training}):
+            raise self._no_run()
+        return None
 
     def leave(self) -> None:
         """Undo `enter`: for a run that could not start."""
         if self._undo is not None:
             self._undo()
             self._undo = None
+        self.release()
 
     @contextmanager
     def starting(
@@ -140,7 +168,10 @@ class RunFolder:
         """
         if not self.holds_run:
             raise self._no_run()
-        stored = self.stored.read_text(encoding="utf-8")
+        try:
+            stored = self.stored.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self.stored}: not what a run left there ({error})") from None
         before = run.read(stored, str(self.stored))
         for name, value in run.fixed.items():
             if before.get(name) != value:
@@ -154,5 +185,18 @@ class RunFolder:
         return ConfigError(f"{self.output} exists and holds no run; choose another folder")
 
 
-def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+def lock_folder(folder: Path, shown: Path) -> LockFile | None:
+    """Lock a folder for this process; None where the file system has no locks.
+
+    Raises:
+        ConfigError: Another process holds it; the message calls it `shown`.
+    """
+    with suppress(LocksMissingError):
+        lock = LockFile.take(folder / _LOCK_FILE)
+        if lock is None:
+            holder = LockFile.holder(folder / _LOCK_FILE)
+            raise ConfigError(
+                f"{shown}: {holder} is working in this folder; wait for its end, or stop it"
+            )
+        return lock
+    return None

@@ -258,11 +258,11 @@ def settings_from(
         if not equals:
             raise ConfigError(f"override {text!r}: write it as name=value")
         path = name.strip().split(".")
-        where = f"override {name.strip()}"
         change: Any = _value(value.strip(), _hint(type(base), path))
         for part in reversed(path):
             change = {part: change}
-        _merge(data, with_present_names(type(base), change, where))
+        _merge(data, with_present_names(type(base), change, f"override {name.strip()}"))
+        where = "settings"  # the error says which; it need not be the last one that was given
     return from_dict(type(base), data, where)
 
 

@@ -299,7 +299,7 @@ class PretrainTrainer:
         for name, rows in shared.items():
             tensors[name] = torch.cat(self._context.gather_rows(rows.contiguous()))
         facts = {"windows": self._windows, "processes": self._context.world_size}
-        return tensors, {**facts, "corpus": self._corpus_sizes()}
+        return tensors, {**facts, **corpus_facts(self._corpus)}
 
     def _lstm_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The LSTM state of this process's rows, (D, B, ...), by its names in snapshots."""
@@ -307,18 +307,10 @@ class PretrainTrainer:
             for part, rows in zip(("cells", "output"), state, strict=True):
                 yield f"lstm.{number}.{part}", rows
 
-    def _corpus_sizes(self) -> list[int]:
-        text = self._corpus.split("train")
-        return [len(text), text.tokens, len(self._corpus.words)]
-
     def restore(self, snapshot: Snapshot) -> None:
         """Load the state of a snapshot, which may be of a run with another world size."""
         tensors = dict(snapshot.tensors)
-        if snapshot.facts.get("corpus") != self._corpus_sizes():
-            raise ConfigError(
-                f"{self._corpus.folder}: the run was started with another corpus; resume it with "
-                "the same one, or start a new one in another folder"
-            )
+        check_same_corpus(self._corpus, snapshot.facts)
         try:
             with torch.no_grad():
                 for name, parameter in self._named_parameters():
@@ -355,6 +347,23 @@ class PretrainTrainer:
         for number, state in enumerate(self._row_optimizer.state):
             for kind, tensor in enumerate(state):
                 yield f"rows.{number}.{kind}", tensor
+
+
+def corpus_facts(corpus: TokenCorpus) -> dict[str, Any]:
+    """What snapshots store of a corpus."""
+    text = corpus.split("train")
+    sizes = [len(text), text.tokens, len(corpus.words)]
+    return {"corpus": sizes, "corpus_hash": corpus.fingerprint}
+
+
+def check_same_corpus(corpus: TokenCorpus, facts: Mapping[str, Any]) -> None:
+    """Raise a `ConfigError` unless a snapshot with these facts was made with this corpus."""
+    for name, value in corpus_facts(corpus).items():
+        if facts.get(name, value) != value:  # earlier versions stored the sizes alone
+            raise ConfigError(
+                f"{corpus.folder}: the run was started with another corpus; resume it with the "
+                "same one, or start a new one in another folder"
+            )
 
 
 def heldout_perplexity(

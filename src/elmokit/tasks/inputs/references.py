@@ -15,7 +15,7 @@ from elmokit.checkpoints.sources import embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Precision
 from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
-from elmokit.files import atomic_folder, read_json
+from elmokit.files import read_json
 from elmokit.tasks.inputs.source import (
     ElmoLayers,
     LayerSource,
@@ -105,18 +105,21 @@ def reference_to(source: LayerSource | StaticVectors | None) -> dict[str, Any]:
     return reference
 
 
-def bundle_layers(source: LayerSource, folder: Path, earlier: Mapping[str, Any] | None) -> None:
-    """Write models into a predictor's folder.
+def bundle_layers(
+    source: LayerSource, fresh: Path, folder: Path, earlier: Mapping[str, Any] | None
+) -> bool:
+    """Write models to `fresh`, which will replace `folder` in a predictor's folder.
 
-    `earlier` is the reference of the predictor that was there before, if any: models of another
-    kind, which it had put there, make room.
+    `earlier` is the reference of the predictor that was there before, if any.
+
+    Returns:
+        Whether `folder` holds models of another kind, which that predictor had put there.
     """
     ours = earlier is not None and earlier.get("bundled") and folder.is_dir()
-    if not ours or _layout(earlier) == _layout(reference_to(source)):
-        source.save(folder)
-        return
-    with atomic_folder(folder, lambda _: None, owns=lambda _: True) as fresh:
-        source.save(fresh)
+    if not ours and folder.is_dir() and any(folder.iterdir()) and not native.is_native(folder):
+        raise CheckpointError(f"{folder} exists and is no elmokit model; choose another path")
+    source.save(fresh)
+    return bool(ours) and _layout(earlier) != _layout(reference_to(source))
 
 
 def _layout(reference: Mapping[str, Any] | None) -> list[str]:
