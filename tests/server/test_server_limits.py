@@ -467,6 +467,76 @@ def test_client_retries_after_429_and_after_a_closed_connection(serve):
             np.testing.assert_allclose(client.encode("a"), first, rtol=1e-6)
 
 
+@contextlib.contextmanager
+def impostor(*answers: bytes):
+    """A server that is not the service: it sends these bytes, one per connection."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = sock.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.recv(1 << 16)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+def http_answer(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+@pytest.mark.parametrize("after", ["86400", "61", "9" * 400, "\u0661"])
+def test_client_does_not_wait_for_ever(after, monkeypatch):
+    waits = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    busy = http_answer(b'{"detail": "later"}', "503 Busy", f"Retry-After: {after}")
+    with impostor(busy) as address, Client(address) as client:
+        with pytest.raises(ServiceError, match="503: later") as caught:
+            client.models()
+        assert caught.value.retry_after in (86400.0, 61.0, None)
+    assert waits == []
+
+
+LARGE_SHAPE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }"
+STRANGE = {
+    "html": http_answer(b"<html>a portal\nto log in</html>"),
+    "empty": http_answer(b""),
+    "a list": http_answer(b"[1, 2]"),
+    "other json": http_answer(b'{"a": 1}'),
+    "deep": http_answer(b"[" * 100_000),
+    "not http": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "cut": b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nabc",
+    "long line": b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000,
+    "bad chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "npy that ends": http_answer(b"\x93NUMPY\x01\x00"),
+    "npy of objects": http_answer(b"\x93NUMPY\x01\x00\x20\x00{'descr': '|O', 'shape': (1,)}  "),
+    "a giant npy": http_answer(
+        b"\x93NUMPY\x01\x00" + len(LARGE_SHAPE).to_bytes(2, "little") + LARGE_SHAPE
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_client_explains_answers_of_other_servers(name):
+    for call in ("encode", "score"):
+        with impostor(STRANGE[name]) as address, Client(address) as client:
+            with pytest.raises(ServiceError, match="not one of elmokit serve") as caught:
+                getattr(client, call)(["a"])
+            assert "\n" not in str(caught.value)
+            assert len(str(caught.value)) < 400
+
+
+def test_client_reads_no_endless_answer(monkeypatch):
+    monkeypatch.setattr("elmokit.server.client.MOST_BYTES", 1000)
+    too_large = pytest.raises(ServiceError, match="more than 1000 bytes")
+    with impostor(http_answer(b"a" * 2000)) as address, Client(address) as client, too_large:
+        client.models()
+
+
 def test_the_service_answers_others_while_the_model_works(serve, monkeypatch):
     working, done = threading.Event(), threading.Event()
 

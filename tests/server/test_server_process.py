@@ -34,6 +34,7 @@ class Process:
         command = [sys.executable, "-m", "elmokit", "serve", "--model", MODEL]
         self.process = subprocess.Popen(
             [*command, "--port", str(port), *map(str, options)],
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -86,7 +87,10 @@ class Process:
         self.process.send_signal(number)
         code = self.process.wait(60)
         self._reader.join()
+        assert self.process.stdout is not None
         assert self.process.stderr is not None
+        self.printed = self.process.stdout.read()
+        self.process.stdout.close()
         self.process.stderr.close()
         return code
 
@@ -127,6 +131,26 @@ def test_sigterm_loses_no_accepted_request(start, standard):
     assert events == ["serving", "stopping", "stopped"]
     assert TOKEN not in json.dumps(process.log)
     assert "number7" not in json.dumps(process.log)
+
+
+def test_sighup_reads_the_tokens_again_and_the_address_is_printed(start, tmp_path):
+    file = _file(tmp_path, f"old {TOKEN[::-1]}\n")
+    process = start("--token-file", file)
+    assert process.request("GET", "/v1/models")[0] == 401
+    stamp = file.stat()
+    file.write_text(f"now {TOKEN}\n")
+    # The same size and time: without the signal nobody would notice.
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    process.process.send_signal(signal.SIGHUP)
+    for _ in range(500):
+        if process.request("GET", "/v1/models")[0] == 200:
+            break
+        time.sleep(0.02)
+    assert process.request("GET", "/v1/models")[0] == 200
+    assert process.end(signal.SIGTERM) == 0
+    assert f"http://127.0.0.1:{process.port}/" in process.printed
+    assert [line["names"] for line in process.log if line["event"] == "tokens read"][-1] == ["now"]
+    assert TOKEN not in json.dumps(process.log)
 
 
 def test_killed_and_restarted_it_serves_again_and_sigterm_under_load_loses_nothing(start, standard):
