@@ -51,7 +51,13 @@ if TYPE_CHECKING:
     from elmokit.encode.embedding import ElmoEmbedding
     from elmokit.encode.loading import check_models, load
     from elmokit.encode.similarity import similarity
-    from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
+    from elmokit.errors import (
+        AmbiguousInputWarning,
+        CheckpointError,
+        ConfigError,
+        DataError,
+        ElmokitError,
+    )
     from elmokit.integrations.onnx import OnnxElmo
     from elmokit.limits import ReadLimits
     from elmokit.model.scalar_mix import ScalarMix
@@ -75,7 +81,7 @@ else:
             "training.settings": "PretrainConfig",
             "config": "ModelConfig",
             "limits": "ReadLimits",
-            "errors": "CheckpointError ConfigError DataError ElmokitError",
+            "errors": "AmbiguousInputWarning CheckpointError ConfigError DataError ElmokitError",
         },
         _ROOMS,
     )

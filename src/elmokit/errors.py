@@ -21,6 +21,10 @@ class DataError(ElmokitError, ValueError):
     """Text or vector data cannot be read as what it claims to be."""
 
 
+class AmbiguousInputWarning(UserWarning):
+    """Input can be read in two ways; the message says which one is taken, and how to be clear."""
+
+
 class MissingExtraError(ElmokitError, ImportError):
     """An optional package is needed; the message names the extra that installs it."""
 

@@ -83,6 +83,9 @@ def test_similarity_nearest_uses_of_another_word_and_layer(elmo):
 
 def test_similarity_nearest_uses_memory_is_bounded():
     class OneByOne:
+        def tokens(self, sentence, number):
+            return sentence.split() if isinstance(sentence, str) else list(sentence)
+
         def tokenize(self, text):
             return text.split()
 

@@ -77,7 +77,7 @@ def test_any_texts_have_the_vectors_of_encode(client, model, texts):
     answer = client.post("/v1/encode", json=body, headers={"Accept": NPY})
     assert answer.status_code == 200, answer.text
     file = io.BytesIO(answer.content)
-    for array in model.encode(texts, layers="top", progress=False):
+    for array in model.encode_stream(iter(texts), layers="top"):
         np.testing.assert_allclose(np.load(file), array, **EXACT)
     assert not file.read()
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, DataError
 from elmokit.server.client import Client, ServiceError
 from elmokit.server.server import OpenConnections
 from elmokit.server.settings import Access, Limits
@@ -431,7 +431,15 @@ def test_client_has_every_route(serve, model, predictors):
             )
             pooled = client.encode(["a cat", []], pool="max")
             np.testing.assert_allclose(pooled, model.encode(["a cat", []], pool="max"), 1e-6)
-            assert client.encode([]) == client.encode([], pool="mean") == []
+            assert isinstance(pooled, np.ndarray)
+            assert client.encode([]) == []
+            for layers in ("mean", "all"):
+                none = client.encode([], layers=layers, pool="mean")
+                assert none.shape == model.encode([], layers=layers, pool="mean").shape
+            with pytest.raises(DataError, match="one text"):
+                client.score("a text")
+            with pytest.raises(ServiceError, match="weights, or numbers of layers"):
+                client.encode("a text", layers=[0, 1, 2])
             assert client.similar("a cat", word="cat", other="b", other_position=0)["cosine"]
             assert (
                 client.similar("a cat", word="cat", among=["the cat"])["uses"][0]["position"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -140,9 +141,11 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
         return tf_checkpoint.read(path, extras.options, extras.vocabulary)
     if str(source) in embedded_models():
         return replace(native.read(EMBEDDED / str(source)), source=str(source))
+    on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(source))
+    hint = f". If it is a repository of the Hugging Face hub, write {HUB_PREFIX}{source}"
     raise CheckpointError(
         f"{source}: no such file or folder, no TensorFlow checkpoint of that prefix, and no "
-        f"embedded model (those are: {', '.join(embedded_models())})"
+        f"embedded model (those are: {', '.join(embedded_models())}){hint if on_hub else ''}"
     )
 
 

@@ -28,7 +28,7 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
     shape: Annotated[
         Literal["small", "medium", "original"] | None, Parameter(group=("Parameters", _one_model))
     ] = None,
-    device: Device = "cpu",
+    device: Device = None,
     precision: Annotated[
         list[Literal["float32", "bfloat16", "int8"]] | None, Parameter(show_default=False)
     ] = None,
@@ -58,6 +58,7 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
     from elmokit.checkpoints.sources import DEFAULT_MODEL
     from elmokit.corpus.workers import default_workers
     from elmokit.encode.speed import Plan, describe, measure, own_sentences, sentences_of
+    from elmokit.engines import check_device
 
     if tokens and sentences is None:
         raise UsageError("--tokens says how --sentences is split.")
@@ -68,7 +69,7 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
         else sentences_of(sentences, count, tokens=tokens),
         model=model if shape is not None else model or DEFAULT_MODEL,
         shape=shape or "small",
-        device=device,
+        device=str(check_device(device)),
         precisions=tuple(dict.fromkeys(precision or ("float32",))),
         threads=threads or default_workers(),
         rounds=1 if quick else rounds,

@@ -75,6 +75,7 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
         options=options_file,
         vocabulary=vocabulary_file,
         softmax=True if softmax_file is None else softmax_file,
+        device="cpu",
     )
     if form == "hdf5":
         inputs = (source, options_file, vocabulary_file, softmax_file)

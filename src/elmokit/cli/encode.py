@@ -57,7 +57,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     state: Literal["fresh", "warm", "carry"] = "fresh",
     carry_rows: Annotated[int, AtLeastOne] = 64,
     batch_tokens: Annotated[int | None, AtLeastOne] = None,
-    device: Device = "cpu",
+    device: Device = None,
     precision: Literal["float32", "bfloat16", "int8"] = "float32",
     engine: Literal["plain", "ray"] = "plain",
     workers: Annotated[int | None, AtLeastOne] = None,
@@ -104,7 +104,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
             raise UsageError(
                 "--state carry goes from line to line, and --engine ray cuts them apart."
             )
-        if device.startswith("cuda:"):
+        if device is not None and device.startswith("cuda:"):
             raise UsageError(f"--device {device}: Ray picks the GPU; give cpu or cuda.")
         if output.suffix.lower() in FILE_ENDINGS:
             raise UsageError(f"-o {output}: --engine ray writes a folder of Parquet files.")

@@ -33,7 +33,7 @@ def evaluate(  # noqa: D417 - options that verbs share bring their own help
     fields: FieldNames = (),
     elmo: MovedElmo = (),
     static: MovedStatic = None,
-    device: Device = "cpu",
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Compare a predictor's answers with the truth.

@@ -62,7 +62,7 @@ def info(
             raise UsageError("--check is for embedded models, which need no other files")
         _check([model] if model else [], as_json=as_json)
         return
-    elmo = elmokit.load(model, options=options_file, vocabulary=vocabulary_file)
+    elmo = elmokit.load(model, options=options_file, vocabulary=vocabulary_file, device="cpu")
     report = describe(elmo)
     if as_json:
         print(json.dumps(report, indent=2, ensure_ascii=False))

@@ -71,7 +71,7 @@ class Loading:
     vocabulary_file: VocabularyFile = None
     options_file: OptionsFile = None
     tokenizer: Tokenizer = None
-    device: Device = "cpu"
+    device: Device = None
 
     @property
     def files(self) -> tuple[Path | None, ...]:

@@ -53,7 +53,10 @@ Field = Annotated[
 Layers = Annotated[
     str, Parameter(help="all, mean, top, mix, a layer's number, or weights such as 0.2,0.3,0.5.")
 ]
-Device = Annotated[str, Parameter(help="Where to run: cpu, cuda, cuda:1, mps.")]
+Device = Annotated[
+    str | None,
+    Parameter(help="cpu, cuda, cuda:1 or mps. A CUDA GPU if there is one, else the CPU."),
+]
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON instead of text.")]
 OptionsFile = Annotated[
     Path | None,
@@ -140,7 +143,7 @@ def load_model(
     *,
     tokens: bool,
     tokenizer: str | None,
-    device: str,
+    device: str | None,
     precision: Literal["float32", "bfloat16", "int8"] = "float32",
 ) -> Elmo:
     """Load a model as the verbs' common options ask."""
@@ -167,7 +170,8 @@ def parse_layers(text: str) -> str | int | list[float]:
     """What the library takes for ``--layers``; it checks names and indices itself."""
     if "," in text:
         try:
-            return [float(weight) for weight in text.split(",")]
+            # Whole numbers stay whole: the library asks back if they may be numbers of layers.
+            return [int(w) if w.strip().isdecimal() else float(w) for w in text.split(",")]
         except ValueError:
             raise ConfigError(f"--layers {text}: weights are numbers between commas") from None
     return int(text) if text.isdecimal() else text

@@ -46,7 +46,7 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     probabilities: bool = False,
     elmo: MovedElmo = (),
     static: MovedStatic = None,
-    device: Device = "cpu",
+    device: Device = None,
 ) -> None:
     """Answer for every example of a file, in order; memory depends on no file's length.
 

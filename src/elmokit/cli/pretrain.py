@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Field, Json, Model, RayAddress, UsageError
+from elmokit.cli.options import AtLeastOne, Device, Field, Json, Model, RayAddress, UsageError
 
 if TYPE_CHECKING:
     from elmokit.corpus.prepare import CorpusConfig
@@ -44,9 +44,6 @@ Set = Annotated[
 ]
 Output = Annotated[Path, Parameter(name=["-o", "--output"], help="Folder for the model.")]
 Resume = Annotated[bool, Parameter(help="Resume the run that was stopped in this folder.")]
-TrainingDevice = Annotated[
-    str | None, Parameter(help="Device; a GPU when there is one.", name="--device")
-]
 
 
 @Parameter(name="*")  # the fields are options of the verb itself
@@ -56,7 +53,7 @@ class TrainingOptions:
 
     seed: Annotated[int | None, Parameter(help="Seed of everything random.")] = None
     resume: Resume = False
-    device: TrainingDevice = None
+    device: Device = None
     tokenizer: Annotated[
         str | None, Parameter(help="How text is split: words, space, chars, jieba, spacy:LANGUAGE.")
     ] = None
@@ -124,7 +121,7 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
         ray_workers: Number of processes started with Ray, one GPU each if it has enough; 0:
             without Ray.
     """
-    device = options.device
+    device = None if options.device == "auto" else options.device
     if ray_address is not None and not ray_workers:
         raise UsageError("--ray-address: say how many processes with --ray-workers")
     if ray_workers and device not in (None, "cpu", "cuda"):
@@ -194,7 +191,7 @@ def adapt(  # noqa: D417 - options that verbs share bring their own help
 
     base = AdaptConfig(output=str(output), softmax_steps=softmax_steps)
     settings = changed(base, options.overrides(changes, max_steps))
-    elmo = elmokit.load(model, tokenizer=options.tokenizer)
+    elmo = elmokit.load(model, tokenizer=options.tokenizer, device="cpu")
     result = train(
         elmo,
         list(texts),

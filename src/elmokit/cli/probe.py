@@ -114,7 +114,7 @@ class Probing(Outputs):
             "again, the vectors of all are concatenated. The embedded model when left out.",
         ),
     ] = None
-    device: Device = "cpu"
+    device: Device = None
 
     def models(self, against: Sequence[str] | None, text: Text) -> Iterator[LayerVectors]:
         """The model, then what it is compared with; each is loaded when its turn comes."""

@@ -53,7 +53,7 @@ def similar(  # noqa: D417 - options that verbs share bring their own help
     tokens: Tokens = False,
     tokenizer: Tokenizer = None,
     field: Field = "text",
-    device: Device = "cpu",
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Compare two uses of words, or find the nearest uses of a word in a file.

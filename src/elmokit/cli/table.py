@@ -40,7 +40,7 @@ def table(  # noqa: D417 - options that verbs share bring their own help
     tokenizer: Tokenizer = None,
     field: Field = "text",
     batch_tokens: Annotated[int, AtLeastOne] = 4096,
-    device: Device = "cpu",
+    device: Device = None,
 ) -> None:
     """Average the vectors of each word over a file, for tools that expect static vectors.
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import AtLeastOne, Json, SeveralModels, UsageError
-from elmokit.cli.pretrain import Resume, Set, TrainingDevice
+from elmokit.cli.options import AtLeastOne, Device, Json, SeveralModels, UsageError
+from elmokit.cli.pretrain import Resume, Set
 from elmokit.cli.task_options import FieldNames, FileFormat, StaticFile, field_names
 from elmokit.tasks import describe_tasks
 
@@ -43,7 +43,7 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     tokenizer: str | None = None,
     format: FileFormat = None,
     fields: FieldNames = (),
-    device: TrainingDevice = None,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Train a task's model; the weights that are best on the dev data are kept.

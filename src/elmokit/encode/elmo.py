@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 import torch
@@ -27,17 +27,43 @@ from elmokit.encode.embedder import (
     State,
     TokenEmbedder,
 )
-from elmokit.encode.layers import LayerChoice, Layers, Pool, check_pool, choose_layers, pool_tokens
+from elmokit.encode.layers import (
+    LayerChoice,
+    Layers,
+    Pool,
+    PooledOptions,
+    StreamOptions,
+    TextOptions,
+    TokenOptions,
+    check_options,
+    check_pool,
+    choose_layers,
+    pool_tokens,
+    pooled_shape,
+)
 from elmokit.encode.similarity import similarity
-from elmokit.engines import LstmState, Precision, check_device, no_gradients, split_threads
-from elmokit.errors import CheckpointError, ConfigError, DataError
+from elmokit.engines import (
+    Device,
+    LstmState,
+    Precision,
+    check_device,
+    no_gradients,
+    split_threads,
+)
+from elmokit.errors import CheckpointError, ConfigError
 from elmokit.model.bilm import build
 from elmokit.model.lstm import LayerOutput
 from elmokit.model.packing import Packing, inside
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.batching import WINDOW_BATCHES, run_in_batches
 from elmokit.text.inputs import Alphabet
-from elmokit.text.tokens import get_tokenizer, is_tokens
+from elmokit.text.tokens import (
+    check_sentences,
+    check_tokenizer,
+    get_tokenizer,
+    is_tokens,
+    sentence_tokens,
+)
 
 if TYPE_CHECKING:
     from elmokit.lm.scoring import Score
@@ -54,28 +80,15 @@ Output = Numpy | Torch
 Vectors = NDArray[np.float32]
 
 
-class StreamOptions(TypedDict, total=False):
-    """Options of `Elmo.encode_stream`."""
-
-    layers: Layers
-    pool: Pool | None
-    state: State
-    batch_tokens: int | None
-
-
-class EncodeOptions(StreamOptions, total=False):
-    """Options of `Elmo.encode`."""
-
-    progress: bool
-
-
 class Elmo:
-    """A loaded model.
+    """A loaded model; `elmokit.load` makes one, and ``elmo(...)`` is ``elmo.encode(...)``.
+
+    It is no ``nn.Module``: `bilm` is one, and `elmokit.ElmoEmbedding` is one for your own model.
 
     Args:
         checkpoint: The model's config, weights and word lists.
         tokenizer: Name of a tokeniser that replaces the model's own.
-        device: Where to run.
+        device: Where to run; left out, a GPU of CUDA if there is one, else the CPU.
         cache_words: The most words whose token vectors are kept between calls; left out, 32,768,
             on a GPU 131,072.
         precision: The type of the matmuls: ``"float32"``, or, less exact and faster,
@@ -87,12 +100,13 @@ class Elmo:
         checkpoint: Checkpoint,
         *,
         tokenizer: str | None = None,
-        device: str | torch.device = "cpu",
+        device: Device = None,
         cache_words: int | None = None,
         precision: Precision = "float32",
     ) -> None:
         config = checkpoint.config
         if tokenizer is not None:
+            check_tokenizer(tokenizer)
             config = replace(config, text=replace(config.text, tokenizer=tokenizer))
             checkpoint = replace(checkpoint, config=config)
         device = check_device(device, precision)
@@ -146,8 +160,8 @@ class Elmo:
         """Words whose token vectors `use_token_vectors` has set, none by default; (n, P)."""
         return self._embedder.cache.fixed
 
-    def to(self, device: str | torch.device) -> Elmo:
-        """Move the model; caches and carried state start again."""
+    def to(self, device: Device) -> Elmo:
+        """Move the model, with None to the best device; caches and carried state start again."""
         self.bilm.to(check_device(device, self.bilm.precision))
         self.forget()
         return self
@@ -165,23 +179,31 @@ class Elmo:
 
     @overload
     def encode(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
-        self, sentences: str, *, output: Numpy = ..., **options: Unpack[EncodeOptions]
+        self, sentences: str, *, output: Numpy = ..., **options: Unpack[TextOptions]
     ) -> Vectors: ...
     @overload
     def encode(  # type: ignore[overload-overlap]
-        self, sentences: str, *, output: Torch, **options: Unpack[EncodeOptions]
+        self, sentences: str, *, output: Torch, **options: Unpack[TextOptions]
     ) -> Tensor: ...
     @overload
     def encode(
-        self, sentences: Sentences, *, output: Numpy = ..., **options: Unpack[EncodeOptions]
+        self, sentences: Sentences, *, output: Numpy = ..., **options: Unpack[TokenOptions]
     ) -> list[Vectors]: ...
     @overload
     def encode(
-        self, sentences: Sentences, *, output: Torch, **options: Unpack[EncodeOptions]
+        self, sentences: Sentences, *, output: Torch, **options: Unpack[TokenOptions]
     ) -> list[Tensor]: ...
+    @overload
+    def encode(
+        self, sentences: Sentences, *, output: Numpy = ..., **options: Unpack[PooledOptions]
+    ) -> Vectors: ...
+    @overload
+    def encode(
+        self, sentences: Sentences, *, output: Torch, **options: Unpack[PooledOptions]
+    ) -> Tensor: ...
     def encode(
         self,
-        sentences: str | Iterable[Sentence],
+        sentences: str | Sentences,
         *,
         layers: Layers = "mean",
         pool: Pool | None = None,
@@ -189,6 +211,7 @@ class Elmo:
         output: Output = "numpy",
         batch_tokens: int | None = None,
         progress: bool = True,
+        **other: Any,
     ) -> Any:
         """Give every token its vector.
 
@@ -204,27 +227,33 @@ class Elmo:
             output: Arrays of numpy, or tensors of torch on the model's device.
             batch_tokens: The most tokens run together; left out, what suits the device.
             progress: Show a progress bar on a terminal when it takes long.
+            **other: There are no others; the error says what an option of another library is here.
 
         Returns:
-            For one text (T, D), or (L + 1, T, D) with all layers, or (D,) pooled; for many, a
-            list of these in the same order. A sentence without tokens has T = 0, and its pooled
-            vector is zeros.
+            For one text (T, D), or (L + 1, T, D) with all layers; for N of them a list of these in
+            the same order. Pooled, (D,) or (L + 1, D) for one text, and one array (N, D) or
+            (N, L + 1, D) for N. A sentence without tokens has T = 0, and its pooled vector is
+            zeros.
+
+        Warns:
+            AmbiguousInputWarning: A list of strings looks like the tokens of one sentence.
         """
-        if not isinstance(sentences, Iterable):
-            raise DataError(f"expected a text or several sentences, found {sentences!r:.80}")
         single = isinstance(sentences, str)
+        if not single:
+            check_sentences(sentences)
         batch: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
-        encode_stream: Callable[..., Iterator[Any]] = self.encode_stream
-        stream = encode_stream(
-            batch, layers=layers, pool=pool, state=state, output=output, batch_tokens=batch_tokens
-        )
+        stream = self._stream(batch, layers, pool, state, output, batch_tokens, other)
         if progress and len(batch) > 1:
             from tqdm.auto import tqdm
 
             # `delay` keeps short work silent, `disable=None` keeps files and pipes clean.
             stream = tqdm(stream, total=len(batch), unit="sentence", delay=2, disable=None)
         results = list(stream)
-        return results[0] if single else results
+        if single:
+            return results[0]
+        return results if pool is None else self._stack(results, layers, output)
+
+    __call__ = encode
 
     @overload
     def encode_stream(
@@ -243,11 +272,27 @@ class Elmo:
         state: State = "fresh",
         output: Output = "numpy",
         batch_tokens: int | None = None,
+        **other: Any,
     ) -> Iterator[Any]:
         """Like `encode` for a stream of any length: results come in order, memory is bounded.
 
         With ``state="carry"`` the whole stream is one batch, as in `encode`.
         """
+        check_sentences(sentences)
+        return self._stream(sentences, layers, pool, state, output, batch_tokens, other)
+
+    def _stream(
+        self,
+        sentences: Iterable[Sentence],
+        layers: Layers,
+        pool: Pool | None,
+        state: State,
+        output: Output,
+        batch_tokens: int | None,
+        other: Iterable[str],
+    ) -> Iterator[Any]:
+        """The vectors of sentences that are checked already; options are checked here."""
+        check_options(other)
         choice = choose_layers(layers, self.layers, self.mixes)
         check_pool(pool)
         choices = {"state": (state, STATES), "output": (output, ("numpy", "torch"))}
@@ -261,7 +306,7 @@ class Elmo:
             raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
         run = partial(self._encode_batch, choice, pool, state, output)
         finish = partial(self._finish, output)
-        tokens = self._all_tokens(sentences)
+        tokens = self._tokens_of(sentences)
         if state == "carry" or (isinstance(sentences, list) and len(sentences) == 1):
             whole = list(tokens)
             results = run(whole) if whole else []
@@ -310,6 +355,13 @@ class Elmo:
                 results = [part.clone() for part in results]
             return [p.cpu().numpy() for p in results] if output == "numpy" else list(results)
 
+    def _stack(self, results: list[Any], layers: Layers, output: Output) -> Any:
+        """Pooled vectors of all sentences as one array."""
+        shape = pooled_shape(layers, self)
+        if output == "torch":
+            return torch.stack(results) if results else torch.empty(shape, device=self.device)
+        return np.stack(results) if results else np.empty(shape, np.float32)
+
     def _finish(self, output: Output) -> None:
         """Wait until the vectors of all batches so far have come."""
         if output == "numpy" and self.bilm.plan().asynchronous:
@@ -335,9 +387,8 @@ class Elmo:
             raise ConfigError("layers='all': a sentence has one vector; choose a layer or 'mean'")
         sides = []
         for given in (a, b):
-            batch = [given] if isinstance(given, str) else list(given)
-            vectors = self.encode(batch, layers=layers, pool="mean")
-            sides.append(np.stack(vectors) if batch else np.empty((0, self.dim), np.float32))
+            batch = [given] if isinstance(given, str) else given
+            sides.append(self.encode(batch, layers=layers, pool="mean"))
         table = similarity(sides[0][:, None], sides[1])  # (N, M)
         if isinstance(b, str):
             table = table[:, 0]
@@ -399,7 +450,7 @@ class Elmo:
         Without sentences of your own, empty ones are read until the state has settled. They are
         read when they are first needed, and again after the model was moved.
         """
-        self._initial.warm_up([self.tokens(text, number) for number, text in enumerate(sentences)])
+        self._initial.warm_up(list(map(list, self.all_tokens(sentences))))
 
     def use_token_vectors(self, path: Path) -> None:
         """Take token vectors of the vocabulary's words from a file instead of the CNN."""
@@ -436,7 +487,12 @@ class Elmo:
         """
         return self._embedder(batch, use_cache=use_cache)
 
-    def _all_tokens(self, sentences: Iterable[Sentence]) -> Iterator[tuple[str, ...]]:
+    def all_tokens(self, sentences: Iterable[Sentence]) -> Iterator[tuple[str, ...]]:
+        """The tokens of several sentences; what is no such thing is refused at once."""
+        check_sentences(sentences)
+        return self._tokens_of(sentences)
+
+    def _tokens_of(self, sentences: Iterable[Sentence]) -> Iterator[tuple[str, ...]]:
         """`tokens` of each, with a fast path for ``list[str]``.
 
         A tuple is made in half the time of a list, and the garbage collector does not look
@@ -450,13 +506,7 @@ class Elmo:
 
     def tokens(self, sentence: Sentence, number: int) -> list[str]:
         """The sentence's tokens; `number` names it when it is no sentence."""
-        if isinstance(sentence, str):
-            return self.tokenize(sentence)
-        if is_tokens(sentence):
-            return list(sentence)
-        raise DataError(
-            f"sentence {number}: expected a text or a list of tokens, found {sentence!r:.80}"
-        )
+        return sentence_tokens(sentence, number, self.tokenize)
 
 
 def _halves(

@@ -36,7 +36,8 @@ class ElmoEmbedding(nn.Module):
     and the projection alone.
 
     Args:
-        source: A model that `elmokit.load` understands, or a loaded `Elmo`.
+        source: A model that `elmokit.load` understands, which starts on the CPU as modules do, or
+            a loaded `Elmo`, on whose device all parameters are made.
         outputs: How many different mixes to learn, for use at several inputs of a model.
         dropout: Share of the vectors' elements set to zero in training.
         layer_norm: Normalise each layer over the batch's tokens before it is weighted.
@@ -59,7 +60,9 @@ class ElmoEmbedding(nn.Module):
         super().__init__()
         if outputs < 1:
             raise ConfigError(f"outputs={outputs}: at least one is needed")
-        self.elmo = source if isinstance(source, Elmo) else load(source, softmax=False)
+        self.elmo = (
+            source if isinstance(source, Elmo) else load(source, softmax=False, device="cpu")
+        )
         self.fine_tune = fine_tune
         if fine_tune:
             self.bilm = self.elmo.bilm.requires_grad_(True)
@@ -74,6 +77,7 @@ class ElmoEmbedding(nn.Module):
         width = self.elmo.dim + (self.static.dim if self.static is not None else 0)
         self.projection = nn.Linear(width, projection) if projection is not None else None
         self.dim = projection if projection is not None else width
+        nn.ModuleList([self.mixes, self.projection or nn.Identity()]).to(self.elmo.device)
 
     def forward(self, sentences: Sequence[Sentence]) -> Embedded:
         """Embed a batch.
@@ -84,7 +88,7 @@ class ElmoEmbedding(nn.Module):
         Returns:
             The vectors and their mask.
         """
-        batch = [self.elmo.tokens(sentence, i) for i, sentence in enumerate(sentences)]
+        batch = list(self.elmo.all_tokens(sentences))
         if not batch:
             return self._empty()
         layers = flat_layers(self.elmo, batch, train=self.fine_tune)

@@ -5,9 +5,11 @@ torch is imported where it is needed: integrations without torch use the names o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypeAlias, TypedDict
 
 from elmokit.config import MAX_FLOAT
 from elmokit.errors import ConfigError
@@ -15,6 +17,7 @@ from elmokit.errors import ConfigError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from elmokit.encode.embedder import State
     from elmokit.model.scalar_mix import ScalarMix
 
 Layers: TypeAlias = "str | int | Sequence[float] | ScalarMix"
@@ -22,10 +25,79 @@ Layers: TypeAlias = "str | int | Sequence[float] | ScalarMix"
 
 Pool = Literal["mean", "max"]
 
+
+class SharedOptions(TypedDict, total=False):
+    """Options of `Elmo.encode` and `Elmo.encode_stream` on which no type depends."""
+
+    layers: Layers
+    state: State
+    batch_tokens: int | None
+
+
+class StreamOptions(SharedOptions, total=False):
+    """Options of `Elmo.encode_stream`."""
+
+    pool: Pool | None
+
+
+class EncodeOptions(SharedOptions, total=False):
+    """Options of `Elmo.encode`."""
+
+    progress: bool
+
+
+class TextOptions(EncodeOptions, total=False):
+    """... for one text."""
+
+    pool: Pool | None
+
+
+class TokenOptions(EncodeOptions, total=False):
+    """... for one vector per token."""
+
+    pool: None
+
+
+class PooledOptions(EncodeOptions, total=False):
+    """... for one vector per sentence."""
+
+    pool: Required[Pool]
+
+
+OTHER_NAMES = {
+    "batch_size": "batch_tokens=4096 (tokens, not sentences, that are run together)",
+    "show_progress_bar": "progress=True",
+    "convert_to_tensor": 'output="torch"',
+    "convert_to_numpy": 'output="numpy", the default',
+    "normalize_embeddings": "elmo.similarity(a, b), or divide by the norms yourself",
+    "device": "elmo.to(device), or load(..., device=...)",
+    "precision": "load(..., precision=...)",
+    "tokenizer": "load(..., tokenizer=...)",
+}
+"""Options of other libraries and functions, and what to write here."""
+
+
+class _Sized(Protocol):
+    """A model, of torch or of ONNX."""
+
+    layers: int
+    dim: int
+
+
 NO_MIX = (
     "layers='mix': no mix is stored with this model; use 'mean', or give a ScalarMix or a list "
     "of weights"
 )
+
+
+def check_options(unknown: Iterable[str]) -> None:
+    """Refuse options that `encode` does not have, and say what to write."""
+    for name in unknown:
+        near = get_close_matches(name, [*TextOptions.__annotations__, "output"], n=1)
+        instead = OTHER_NAMES.get(name) or (f"{near[0]}=..." if near else "")
+        raise TypeError(
+            f"encode has no option {name!r}" + (f"; write {instead}" if instead else "")
+        )
 
 
 def layer_weights(layers: object, count: int) -> tuple[float, ...] | None:
@@ -43,16 +115,33 @@ def layer_weights(layers: object, count: int) -> tuple[float, ...] | None:
             raise ConfigError(f"layers={layers}: the model has layers 0 to {count - 1}")
         return tuple(float(i == layers % count) for i in range(count))
     if isinstance(layers, Sequence) and not isinstance(layers, str):
-        weights = [float(weight) for weight in layers]
-        if not all(abs(weight) < MAX_FLOAT for weight in weights):
-            raise ConfigError(f"layers={list(layers)!r}: the weights must be finite numbers")
-        if len(weights) != count:
-            raise ConfigError(f"layers: {len(weights)} weights given, the model has {count} layers")
-        return tuple(weights)
+        return _given_weights(layers, count)
     raise ConfigError(
         f"layers={layers!r}: use 'all', 'mean', 'top', 'mix', a number from 0 to {count - 1}, "
         "a list of weights or a ScalarMix"
     )
+
+
+def _given_weights(given: Sequence[Any], count: int) -> tuple[float, ...]:
+    """The weights of a list; one that may just as well hold the numbers of layers is refused."""
+    try:
+        weights = [float(weight) for weight in given]
+    except (TypeError, ValueError):
+        weights = [math.nan]
+    if not all(abs(weight) < MAX_FLOAT for weight in weights):
+        raise ConfigError(f"layers={given!r:.80}: the weights must be finite numbers")
+    single = f"for single layers, take layers='all' and then vectors[{list(given)!r:.40}]"
+    numbers = all(isinstance(item, int) and -count <= item < count for item in given)
+    if numbers and 0 < len(given) == len(set(given)):
+        raise ConfigError(
+            f"layers={list(given)}: weights, or numbers of layers? For weights, write "
+            f"layers={weights}; {single}"
+        )
+    if len(weights) != count:
+        raise ConfigError(
+            f"layers: {len(weights)} weights given, the model has {count} layers; {single}"
+        )
+    return tuple(weights)
 
 
 def choose_layers(layers: Layers, count: int, mixes: Sequence[ScalarMix]) -> LayerChoice:
@@ -141,6 +230,12 @@ def _normalise_sentences(halves: tuple[Tensor, ...], lengths: Sequence[int]) -> 
 
     parts = torch.cat(halves, dim=1).split(list(lengths))
     return torch.cat([normalise(part) if len(part) else part for part in parts])
+
+
+def pooled_shape(layers: object, model: _Sized) -> tuple[int, ...]:
+    """The shape of the pooled vectors of no sentence."""
+    everything = isinstance(layers, str) and layers == "all"
+    return (0, model.layers, model.dim) if everything else (0, model.dim)
 
 
 def check_pool(pool: object) -> None:

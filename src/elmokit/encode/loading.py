@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from elmokit.checkpoints import bilm_hdf5
 from elmokit.checkpoints.sources import EMBEDDED, Extras, read_source
 from elmokit.encode.elmo import Elmo
-from elmokit.engines import Precision
+from elmokit.engines import Device, Precision
 from elmokit.errors import CheckpointError
 from elmokit.files import read_json
 from elmokit.limits import ReadLimits, limited
@@ -21,6 +20,19 @@ from elmokit.text.vocab import read_vocabulary
 
 CHECK_TOLERANCE = 1e-4
 """Float32 on any machine stays below a hundredth of it; a wrong id or operator is far above."""
+
+
+class LoadOptions(TypedDict, total=False):
+    """Options of `load`."""
+
+    tokenizer: str | None
+    options: str | Path | None
+    vocabulary: str | Path | None
+    softmax: str | Path | bool
+    token_vectors: str | Path | None
+    device: Device
+    cache_words: int | None
+    precision: Precision
 
 
 def load(
@@ -31,7 +43,7 @@ def load(
     vocabulary: str | Path | None = None,
     softmax: str | Path | bool = True,
     token_vectors: str | Path | None = None,
-    device: str | torch.device = "cpu",
+    device: Device = None,
     cache_words: int | None = None,
     precision: Precision = "float32",
     limits: ReadLimits | None = None,
@@ -49,7 +61,8 @@ def load(
             softmax that the source holds.
         token_vectors: An HDF5 file with token vectors for the words of the vocabulary, used
             instead of the character CNN for these words.
-        device: Where to run.
+        device: Where to run, such as ``"cpu"``, ``"cuda:1"`` or ``"mps"``; left out, a GPU of CUDA
+            if there is one, else the CPU.
         cache_words: The most words whose token vectors are cached between calls; 32,768 by default,
             on a GPU 131,072.
         precision: The type of the matmuls on a CPU: ``"float32"``, or, less exact
@@ -58,7 +71,8 @@ def load(
 
     Raises:
         CheckpointError: The source cannot be read; the message names the file and the field.
-        ConfigError: The device or the precision cannot be used here.
+        ConfigError: The device or the precision cannot be used here, or there is no such
+            tokeniser.
     """
     with limited(limits):
         extras = Extras(_path(options), _path(vocabulary))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elmokit.errors import ConfigError, DataError
+from elmokit.text.tokens import check_sentences
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo, Sentence
@@ -78,25 +79,26 @@ def in_context(tokens: Sequence[str], position: int, context: int = 10) -> str:
 
 def compare(
     elmo: Elmo,
-    first: Sequence[str],
-    second: Sequence[str],
+    first: Sentence,
+    second: Sentence,
     positions: tuple[int, int] | None = None,
 ) -> LayerSimilarities:
     """Compare two sentences, or one token of each.
 
     Args:
         elmo: The model.
-        first: Tokens of a sentence.
-        second: Tokens of the other.
+        first: A sentence, as text or as tokens.
+        second: The other.
         positions: A token of the first and one of the second; without them each sentence is
             the mean of its tokens.
 
     Raises:
         DataError: A sentence has no tokens, or not so many.
     """
-    for tokens, position in zip((first, second), positions or (0, 0), strict=True):
+    both = [elmo.tokens(sentence, number) for number, sentence in enumerate((first, second))]
+    for tokens, position in zip(both, positions or (0, 0), strict=True):
         _check_position(tokens, position)
-    arrays = elmo.encode([list(first), list(second)], layers="all")  # each (L + 1, T, D)
+    arrays = elmo.encode(both, layers="all")  # each (L + 1, T, D)
     if positions is None:
         a, b = (array.mean(axis=1) for array in arrays)  # (L + 1, D)
     else:
@@ -108,7 +110,7 @@ def compare(
 
 def nearest_uses(
     elmo: Elmo,
-    tokens: Sequence[str],
+    sentence: Sentence,
     position: int,
     corpus: Iterable[Sentence],
     *,
@@ -122,7 +124,7 @@ def nearest_uses(
 
     Args:
         elmo: The model.
-        tokens: A sentence with the word.
+        sentence: A sentence with the word, as text or as tokens.
         position: The index of its token.
         corpus: Sentences as text or as tokens; they are numbered from 0.
         word: The word to find, as an exact token; the word at `position` when left out.
@@ -136,13 +138,15 @@ def nearest_uses(
         DataError: The sentence has no such position.
         ConfigError: `k` is below 1, or `layers` does not give one vector per token.
     """
+    tokens = elmo.tokens(sentence, 0)
     _check_position(tokens, position)
+    check_sentences(corpus)
     if k < 1:
         raise ConfigError(f"k={k!r}: give a positive number")
     if isinstance(layers, str) and layers == "all":
         raise ConfigError("layers='all': a use has one vector; choose a layer or 'mean'")
     wanted = tokens[position] if word is None else word
-    query = elmo.encode([list(tokens)], layers=layers)[0][position]  # (D,)
+    query = elmo.encode([tokens], layers=layers)[0][position]  # (D,)
     # The second iterator is a batch window ahead of the first; tee buffers just that.
     found, prefetched = tee(_sentences_with(wanted, corpus, elmo))
     arrays = elmo.encode_stream((words for _, words in prefetched), layers=layers)
@@ -163,8 +167,8 @@ def _sentences_with(
 ) -> Iterator[tuple[int, list[str]]]:
     for number, sentence in enumerate(corpus):
         # A token is a piece of its text, so a text without the word need not be tokenised.
-        if word in sentence:
-            tokens = elmo.tokenize(sentence) if isinstance(sentence, str) else list(sentence)
+        if not isinstance(sentence, str) or word in sentence:
+            tokens = elmo.tokens(sentence, number)
             if word in tokens:
                 yield number, tokens
 

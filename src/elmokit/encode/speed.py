@@ -370,11 +370,11 @@ def prepare_model(model: str | None, shape: str, folder: Path) -> tuple[ModelCon
     Without a model it is random weights of a published shape, written to the folder.
     """
     if model is not None:
-        return load(model, softmax=False).config, model
+        return load(model, softmax=False, device="cpu").config, model
     config = published_shape(shape)
     weights = folder / "hdf5" / "weights.hdf5"
     tensors = random_model(config, seed=0).state_dict()
-    Elmo(Checkpoint(config, tensors, "random", shape)).export(weights)
+    Elmo(Checkpoint(config, tensors, "random", shape), device="cpu").export(weights)
     return config, str(weights)
 
 

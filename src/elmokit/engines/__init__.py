@@ -32,6 +32,8 @@ from torch import Tensor
 from elmokit.errors import ConfigError
 
 Precision = Literal["float32", "bfloat16", "int8"]
+Device = str | torch.device | None
+"""A device's name; None for the best one there is."""
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
 
 TRITON = importlib.util.find_spec("triton") is not None
@@ -257,8 +259,11 @@ def _choose(
 # Devices
 
 
-def check_device(device: str | torch.device, precision: Precision = "float32") -> torch.device:
+def check_device(device: Device, precision: Precision = "float32") -> torch.device:
     """A device that is there and runs matmuls of this precision.
+
+    None or ``"auto"`` is the best one there is: a GPU of CUDA, else the CPU. (Apple's GPUs have to
+    be named: they run the reference engine, step by step.) int8 runs on CPUs alone.
 
     Raises:
         ConfigError: There is no such device on this machine, or it does not run them.
@@ -266,6 +271,8 @@ def check_device(device: str | torch.device, precision: Precision = "float32") -
     from elmokit.engines.cpu import prepack
     from elmokit.engines.cpu_probe import prepare
 
+    if device is None or device == "auto":
+        device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"
     try:
         found = torch.device(device)
         if found.type == "cpu":

@@ -6,26 +6,47 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.checkpoints.onnx_graph import FORMAT_VERSION, METADATA_PREFIX
 from elmokit.config import ModelConfig, from_dict
-from elmokit.encode.layers import NO_MIX, Pool, check_pool, layer_weights
-from elmokit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, reason
+from elmokit.encode.layers import (
+    NO_MIX,
+    Pool,
+    check_options,
+    check_pool,
+    layer_weights,
+    pooled_shape,
+)
+from elmokit.errors import CheckpointError, ConfigError, MissingExtraError, reason
 from elmokit.files import regular_file
 from elmokit.text.batching import run_in_batches
 from elmokit.text.inputs import InputBuilder
-from elmokit.text.tokens import get_tokenizer, is_tokens
+from elmokit.text.tokens import (
+    check_sentences,
+    check_tokenizer,
+    get_tokenizer,
+    sentence_tokens,
+)
 from elmokit.text.vocab import Vocabulary
 
 BATCH_TOKENS = 1024
 
 Sentence = str | Sequence[str]
 Layers = str | int | Sequence[float]
+Sentences = Iterable[Sentence]
 Vectors = NDArray[np.float32]
+
+
+class OnnxOptions(TypedDict, total=False):
+    """Options of `OnnxElmo.encode` on which no type depends."""
+
+    layers: Layers
+    batch_tokens: int
+    progress: bool
 
 
 class OnnxElmo:
@@ -53,6 +74,8 @@ class OnnxElmo:
         threads: int | None = None,
         providers: Sequence[str] = ("CPUExecutionProvider",),
     ) -> None:
+        if tokenizer is not None:
+            check_tokenizer(tokenizer)
         self.source = str(path)
         self._session = _open(Path(path), threads, providers)
         props = self._session.get_modelmeta().custom_metadata_map
@@ -90,15 +113,28 @@ class OnnxElmo:
         """Split text with the model's tokeniser."""
         return get_tokenizer(self.tokenizer).tokenize(text)
 
+    @overload
+    def encode(  # type: ignore[overload-overlap]  # a text is an iterable of texts, too
+        self, sentences: str, *, pool: Pool | None = ..., **options: Unpack[OnnxOptions]
+    ) -> Vectors: ...
+    @overload
+    def encode(
+        self, sentences: Sentences, *, pool: None = ..., **options: Unpack[OnnxOptions]
+    ) -> list[Vectors]: ...
+    @overload
+    def encode(
+        self, sentences: Sentences, *, pool: Pool, **options: Unpack[OnnxOptions]
+    ) -> Vectors: ...
     def encode(
         self,
-        sentences: str | Iterable[Sentence],
+        sentences: str | Sentences,
         *,
         layers: Layers = "mean",
         pool: Pool | None = None,
         batch_tokens: int = BATCH_TOKENS,
         progress: bool = True,
-    ) -> Any:
+        **other: Any,
+    ) -> Vectors | list[Vectors]:
         """The vectors of every token, as `elmokit.Elmo.encode` gives them.
 
         Args:
@@ -108,37 +144,51 @@ class OnnxElmo:
             pool: ``"mean"`` or ``"max"`` over the tokens gives one vector per sentence.
             batch_tokens: The most tokens run together.
             progress: Show a progress bar on a terminal when it takes long.
+            **other: There are no others; the error says what an option of another library is here.
 
         Returns:
-            For one text (T, D), or (L + 1, T, D) with all layers, or (D,) pooled; for many, a
-            list of these in the same order.
+            For one text (T, D), or (L + 1, T, D) with all layers; for N of them a list of these in
+            the same order. Pooled, (D,) or (L + 1, D), and for N one array (N, D) or (N, L + 1, D).
         """
-        if not isinstance(sentences, Iterable):
-            raise DataError(f"expected a text or several sentences, found {sentences!r:.80}")
+        check_options(other)
+        if not isinstance(sentences, str):
+            check_sentences(sentences)
         single = isinstance(sentences, str)
         batch: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
-        stream = self.encode_stream(batch, layers=layers, pool=pool, batch_tokens=batch_tokens)
+        stream = self._stream(batch, layers, pool, batch_tokens)
         if progress and len(batch) > 1:
             from tqdm.auto import tqdm
 
             stream = tqdm(stream, total=len(batch), unit="sentence", delay=2, disable=None)
         results = list(stream)
-        return results[0] if single else results
+        if single:
+            return results[0]
+        if pool is None:
+            return results
+        return np.stack(results) if results else np.empty(pooled_shape(layers, self), np.float32)
+
+    __call__ = encode
 
     def encode_stream(
         self,
-        sentences: Iterable[Sentence],
+        sentences: Sentences,
         *,
         layers: Layers = "mean",
         pool: Pool | None = None,
         batch_tokens: int = BATCH_TOKENS,
     ) -> Iterator[Vectors]:
         """Like `encode` for a stream of any length: results come in order, memory is bounded."""
+        check_sentences(sentences)
+        return self._stream(sentences, layers, pool, batch_tokens)
+
+    def _stream(
+        self, sentences: Sentences, layers: Layers, pool: Pool | None, batch_tokens: int
+    ) -> Iterator[Vectors]:
         weights = self._weights(layers)
         check_pool(pool)
         if not isinstance(batch_tokens, int) or batch_tokens < 1:
             raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
-        tokens = (self._tokens(sentence, i) for i, sentence in enumerate(sentences))
+        tokens = (sentence_tokens(text, i, self.tokenize) for i, text in enumerate(sentences))
 
         def run(batch: list[list[str]]) -> list[Vectors]:
             return [_reduce(part, weights, pool) for part in self.all_layers(batch)]
@@ -171,15 +221,6 @@ class OnnxElmo:
                 )
             layers = self._mix
         return layer_weights(layers, self.layers)
-
-    def _tokens(self, sentence: Sentence, number: int) -> list[str]:
-        if isinstance(sentence, str):
-            return self.tokenize(sentence)
-        if is_tokens(sentence):
-            return list(sentence)
-        raise DataError(
-            f"sentence {number}: expected a text or a list of tokens, found {sentence!r:.80}"
-        )
 
 
 def _open(path: Path, threads: int | None, providers: Sequence[str]) -> Any:

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
+from elmokit.engines import check_device
 from elmokit.errors import CheckpointError, ConfigError
 
 CACHED_MODELS = 2
@@ -22,7 +23,7 @@ CACHED_MODELS = 2
 
 
 def shared_model(
-    source: str | Path | None, *, tokenizer: str | None = None, device: str = "cpu"
+    source: str | Path | None, *, tokenizer: str | None = None, device: str | None = None
 ) -> Elmo:
     """The model of that name; the same object as long as its files do not change.
 
@@ -38,11 +39,13 @@ def shared_model(
     inside = [*path.iterdir()] if path is not None and path.is_dir() else []
     files = [file for file in (path, *inside) if file is not None and file.exists()]
     changed = max((file.stat().st_mtime_ns for file in files), default=0)
-    return _load(source, tokenizer, device, changed)
+    return _load(source, tokenizer, str(check_device(device)), changed)
 
 
 @functools.lru_cache(maxsize=CACHED_MODELS)
-def _load(source: str | Path | None, tokenizer: str | None, device: str, changed: int) -> Elmo:
+def _load(
+    source: str | Path | None, tokenizer: str | None, device: str | None, changed: int
+) -> Elmo:
     return load(source, tokenizer=tokenizer, device=device, softmax=False)
 
 

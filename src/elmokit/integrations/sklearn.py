@@ -22,7 +22,7 @@ from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.fit import fit, task_settings
 from elmokit.tasks.predictor import Predictor
 from elmokit.tasks.records import Tokens
-from elmokit.text.tokens import get_tokenizer
+from elmokit.text.tokens import check_sentences, get_tokenizer
 from elmokit.training.settings import changed
 
 try:
@@ -64,7 +64,7 @@ class ElmoVectorizer(
         pool: ``"mean"`` or ``"max"`` over a text's tokens.
         tokenizer: How texts are split, instead of the model's own tokeniser.
         batch_tokens: The most tokens run together.
-        device: Where to run.
+        device: Where to run; left out, a GPU of CUDA if there is one, else the CPU.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ElmoVectorizer(
         pool: Pool = "mean",
         tokenizer: str | None = None,
         batch_tokens: int = BATCH_TOKENS,
-        device: str = "cpu",
+        device: str | None = None,
     ) -> None:
         self.model = model
         self.layers = layers
@@ -116,12 +116,12 @@ class ElmoVectorizer(
     def _vectors(self, sentences: Sequence[Sentence]) -> NDArray[np.float32]:
         if self.pool not in ("mean", "max"):
             raise ConfigError(f"pool={self.pool!r}: use 'mean' or 'max'")
+        # As tokens: here a list of words is as many texts, and needs no warning.
+        tokens = [self.elmo.tokens(text, number) for number, text in enumerate(sentences)]
         found = self.elmo.encode(
-            sentences, layers=self.layers, pool=self.pool, batch_tokens=self.batch_tokens
+            tokens, layers=self.layers, pool=self.pool, batch_tokens=self.batch_tokens
         )
-        if not found:
-            return np.zeros((0, self._n_features_out), np.float32)
-        return np.stack(found).reshape(len(found), -1)
+        return found.reshape(len(found), self._n_features_out)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -142,7 +142,7 @@ class TaskEstimator(TextEstimator):
         settings: Single changes, such as ``["run.epochs=5", "encoder.cells=64"]``.
         dev_share: Share of the training data that is held out as dev set.
         random_state: Seed of the dev set, of the initial weights and of the order of the data.
-        device: Where to run; a GPU when there is one.
+        device: As for `ElmoVectorizer`.
     """
 
     _task: str
@@ -285,8 +285,6 @@ class ElmoTagger(TaskEstimator):
 
 def _sentences(data: Iterable[Any]) -> list[Sentence]:
     """Texts and lists of tokens from whatever scikit-learn users keep them in."""
-    if isinstance(data, str) or not isinstance(data, Iterable):
-        raise DataError(f"expected several texts, found {data!r:.80}")
     shape = getattr(data, "shape", (0,))
     if len(shape) != 1:
         # A table gives its columns' names when it is read as a list, a matrix its rows.
@@ -294,6 +292,8 @@ def _sentences(data: Iterable[Any]) -> list[Sentence]:
         raise DataError(
             f"expected one column of texts, found a {kind} of shape {shape}; give df['text']"
         )
+    if not isinstance(data, list | tuple):  # the warning about words is not for estimators
+        check_sentences(data)
     return [_sentence(item, number) for number, item in enumerate(data)]
 
 

@@ -107,7 +107,7 @@ class ElmoPipe(DocPipe):
             has the mean of all that it shares characters with. Left out, the model reads spaCy's
             tokens.
         batch_tokens: The most tokens run together.
-        device: Where to run.
+        device: As for `elmokit.load`.
         bundle: Store the model with the pipeline; else a reference (name and hash) is stored.
     """
 
@@ -119,7 +119,7 @@ class ElmoPipe(DocPipe):
         layers: str | int | Sequence[float] = "mean",
         tokenizer: str | None = None,
         batch_tokens: int = BATCH_TOKENS,
-        device: str = "cpu",
+        device: str | None = None,
         bundle: bool = False,
     ) -> None:
         self.name = name
@@ -196,12 +196,12 @@ class ElmoNer(DocPipe):
     Args:
         name: The component's name in its pipeline.
         predictor: Folder of the predictor (`elmokit train tag`).
-        device: Where to run.
+        device: As for `elmokit.load`.
         bundle: Store the predictor's biLM with the pipeline; else a reference is stored.
     """
 
     def __init__(
-        self, name: str, predictor: str | None, *, device: str = "cpu", bundle: bool = False
+        self, name: str, predictor: str | None, *, device: str | None = None, bundle: bool = False
     ) -> None:
         self.name = name
         self.folder = predictor

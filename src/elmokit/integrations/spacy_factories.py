@@ -23,7 +23,7 @@ from spacy.language import Language
         "layers": "mean",
         "tokenizer": None,
         "batch_tokens": 4096,
-        "device": "cpu",
+        "device": None,
         "bundle": False,
     },
 )
@@ -34,7 +34,7 @@ def make_elmo(
     layers: StrictStr | StrictInt | list[float],
     tokenizer: StrictStr | None,
     batch_tokens: int,
-    device: str,
+    device: str | None,
     bundle: bool,
 ) -> Any:
     """Make an `elmokit.integrations.spacy.ElmoPipe`; arguments as there."""
@@ -54,11 +54,11 @@ def make_elmo(
 @Language.factory(
     "elmokit_ner",
     assigns=["doc.ents", "token.ent_iob", "token.ent_type"],
-    default_config={"predictor": None, "device": "cpu", "bundle": False},
+    default_config={"predictor": None, "device": None, "bundle": False},
     default_score_weights={"ents_f": 1.0, "ents_p": 0.0, "ents_r": 0.0, "ents_per_type": None},
 )
 def make_ner(
-    nlp: Language, name: str, predictor: StrictStr | None, device: str, bundle: bool
+    nlp: Language, name: str, predictor: StrictStr | None, device: str | None, bundle: bool
 ) -> Any:
     """Make an `elmokit.integrations.spacy.ElmoNer`; arguments as there."""
     from elmokit.integrations.spacy import ElmoNer

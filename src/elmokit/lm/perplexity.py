@@ -101,10 +101,9 @@ def perplexity(
     if state not in ("fresh", "carry"):
         raise ConfigError(f"state={state!r}: use 'fresh' or 'carry'")
     model = LanguageModel(elmo)
-    given = [texts] if isinstance(texts, str) else texts
     # Numbered before the blank ones go, so that an error names the right text.
-    numbered = (elmo.tokens(text, number) for number, text in enumerate(given))
-    sentences = (tokens for tokens in numbered if tokens)
+    numbered = elmo.all_tokens([texts] if isinstance(texts, str) else texts)
+    sentences = (list(tokens) for tokens in numbered if tokens)
     parts = (
         _fresh(elmo, sentences, batch_tokens)
         if state == "fresh"

@@ -143,7 +143,7 @@ def score_stream(
     model = LanguageModel(elmo)
     if not isinstance(batch_tokens, int) or batch_tokens < 1:
         raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
-    tokens = (elmo.tokens(sentence, number) for number, sentence in enumerate(sentences))
+    tokens = map(list, elmo.all_tokens(sentences))
     return run_in_batches(
         tokens, lambda words: len(words) + 2, lambda batch: _score(model, batch), batch_tokens
     )

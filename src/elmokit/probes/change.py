@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import torch
 
+from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.data import (
     Corpus,
@@ -126,7 +126,7 @@ def change(
     ignore_case: bool = False,
     field: str = "text",
     seed: int = 0,
-    device: str | torch.device = "cpu",
+    device: Device = None,
 ) -> ChangeReport:
     """Rank words by how differently two corpora use them.
 
@@ -146,7 +146,7 @@ def change(
         ignore_case: Count ``Bank`` as a use of ``bank``.
         field: Key or column that holds the text, in JSONL, CSV and Parquet.
         seed: Sets which uses are drawn.
-        device: Where to run, when `model` is a path.
+        device: As for `elmokit.load`, when `model` is a path.
 
     Raises:
         DataError: A word does not occur in both, or no word does.

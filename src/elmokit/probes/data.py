@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from elmokit.encode.elmo import Elmo, Sentence
 from elmokit.encode.similarity import in_context
+from elmokit.engines import Device, check_device
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.inputs.references import Elmos, as_layers
 from elmokit.tasks.inputs.source import (
@@ -81,7 +82,7 @@ class ProbedModel:
 
 
 def open_model(
-    source: Source, *, device: str | torch.device = "cpu", tokenizer: str | None = None
+    source: Source, *, device: Device = None, tokenizer: str | None = None
 ) -> LayerVectors:
     """Open whatever a user may name; the device is for what is loaded here."""
     if isinstance(source, list | tuple):
@@ -100,10 +101,10 @@ def open_model(
     return result
 
 
-def _open(source: Any, device: str | torch.device) -> tuple[LayerSource, str]:
+def _open(source: Any, device: Device) -> tuple[LayerSource, str]:
     opened = as_layers(source, static=True, device=device)
     if isinstance(source, str | Path | None):
-        opened.to(torch.device(device))
+        opened.to(check_device(device))
     named = isinstance(source, str | Path) and not isinstance(opened, ElmoLayers | StaticVectors)
     return opened, str(source) if named else ""
 

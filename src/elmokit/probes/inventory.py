@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.encode.elmo import Sentence
+from elmokit.engines import Device
 from elmokit.errors import DataError
 from elmokit.files import read_tensors, write_tensors
 from elmokit.probes.data import Source, Vectors, open_model, tokens_of
@@ -281,7 +282,7 @@ class SenseInventory:
         sentences: Iterable[Sentence],
         *,
         words: Iterable[str] | None = None,
-        device: str | torch.device = "cpu",
+        device: Device = None,
     ) -> Iterator[tuple[list[str], list[SenseAnswer]]]:
         """Give the words of new sentences their senses, a sentence at a time.
 
@@ -289,7 +290,7 @@ class SenseInventory:
             model: The model that the inventory was made with.
             sentences: Texts or tokens.
             words: Look at these words only, as they are written; at all when left out.
-            device: Where to run, when `model` is a path.
+            device: As for `elmokit.load`, when `model` is a path.
 
         Yields:
             The tokens of each sentence, and answers for the words that have senses.

@@ -125,7 +125,7 @@ def _mixes(source: MixSource) -> dict[str, ScalarMix]:
         return {str(number): mix for number, mix in enumerate(source.mixes)}
     folder = Path(source)
     if not (folder / FACTS_FILE).is_file():
-        return _mixes(load(source, softmax=False))
+        return _mixes(load(source, softmax=False, device="cpu"))
     read_json(folder / FACTS_FILE)  # raises if it is damaged
     return _from_weights(read_tensors(folder / WEIGHTS_FILE, checksums=False).tensors)
 

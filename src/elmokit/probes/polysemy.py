@@ -14,8 +14,8 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
+from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.data import (
     Corpus,
@@ -185,7 +185,7 @@ def polysemy(
     ignore_case: bool = False,
     field: str = "text",
     seed: int = 0,
-    device: str | torch.device = "cpu",
+    device: Device = None,
 ) -> PolysemyReport:
     """Group the uses of words, and measure how far context moves words on each layer.
 
@@ -203,7 +203,7 @@ def polysemy(
         ignore_case: Count ``Bank`` as a use of ``bank``.
         field: Key or column that holds the text, in JSONL, CSV and Parquet.
         seed: Sets what is drawn.
-        device: Where to run, when `model` is a path.
+        device: As for `elmokit.load`, when `model` is a path.
 
     Raises:
         DataError: A word never occurs, or the corpus cannot be read.

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.data import ProbedModel, Source, open_model, store_layers
 from elmokit.probes.linear import Labels, LinearProbe, fit_linear
@@ -141,7 +141,7 @@ def pos(
     curve: Sequence[float] = CURVE,
     max_tokens: int | None = None,
     seed: int = 0,
-    device: str | torch.device | None = None,
+    device: Device = None,
 ) -> TagReport:
     """Train and test a linear probe for parts of speech on every layer.
 
@@ -155,7 +155,7 @@ def pos(
         curve: Shares of the training text for the learning curve, each between 0 and 1.
         max_tokens: Take only so much of the training text, evenly spread sentences.
         seed: Sets the random tags and the order of training.
-        device: Where to run; where the model is, when left out.
+        device: As for `elmokit.load`; a loaded model stays where it is.
 
     Raises:
         DataError: A file is not CoNLL-U or holds no sentence.
@@ -164,7 +164,7 @@ def pos(
     for share in curve:
         if not 0 < share <= 1:
             raise ConfigError(f"curve: {share} is no share between 0 and 1")
-    vectors = open_model(model, device="cpu" if device is None else device)
+    vectors = open_model(model, device=device)
     if device is None:
         device = vectors.device if isinstance(vectors, ProbedModel) else "cpu"
     training = _thin(_read(train, tags), max_tokens)

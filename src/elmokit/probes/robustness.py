@@ -13,9 +13,9 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.data import Corpus, Sample, Source, Vectors, WordUse, open_model, read_sentences
 from elmokit.probes.report import Cost, Report, Stopwatch, Table, draw_line, new_figure
@@ -147,7 +147,7 @@ def robustness(
     sample: int = 500,
     field: str = "text",
     seed: int = 0,
-    device: str | torch.device = "cpu",
+    device: Device = None,
 ) -> RobustnessReport:
     """Perturb one word in each of many sentences and see where its vector goes.
 
@@ -158,7 +158,7 @@ def robustness(
         sample: How many sentences to draw.
         field: Key or column that holds the text, in JSONL, CSV and Parquet.
         seed: Sets what is drawn and changed.
-        device: Where to run, when `model` is a path.
+        device: As for `elmokit.load`, when `model` is a path.
 
     Raises:
         DataError: The corpus has no two different words of four small letters or more.

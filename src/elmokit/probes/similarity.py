@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-import torch
 
 from elmokit.encode.similarity import similarity as cosine
+from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.data import Source, Vectors, open_model
 from elmokit.probes.report import (
@@ -151,7 +151,7 @@ def similarity(
     pooling: Sequence[Pooling] = POOLINGS,
     count: int = 2000,
     seed: int = 0,
-    device: str | torch.device = "cpu",
+    device: Device = None,
 ) -> SimilarityReport:
     """Compare cosines with people's ratings of pairs of words in context.
 
@@ -163,7 +163,7 @@ def similarity(
             mean of its sentence.
         count: How many pairs to make from sense-annotated text.
         seed: Sets which.
-        device: Where to run, when `model` is a path.
+        device: As for `elmokit.load`, when `model` is a path.
 
     Raises:
         DataError: A file cannot be read, or its kind does not fit.

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import torch
 
+from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import final_path
 from elmokit.probes.data import Source, choose_layer, open_model
@@ -152,7 +152,7 @@ def wsd(
     most_uses: int | None = None,
     save: str | os.PathLike[str] | None = None,
     save_layer: int | None = None,
-    device: str | torch.device = "cpu",
+    device: Device = None,
 ) -> SenseReport:
     """Measure word-sense disambiguation by the nearest centroid, for every layer.
 
@@ -168,7 +168,7 @@ def wsd(
         most_uses: Average at most so many uses of each sense: less time.
         save: Where to write an inventory that reads new text (`SenseInventory`).
         save_layer: The layer it is of; when left out the best on the test sets, or the top one.
-        device: Where to run, when `model` is a path.
+        device: As for `elmokit.load`, when `model` is a path.
 
     Raises:
         DataError: A file cannot be read, or holds no senses.

@@ -97,8 +97,13 @@ def worker_resources(
     return WorkerResources(needed, max(cpus, 1), 0)
 
 
-def wants_gpu(device: str) -> bool:
-    """Whether a worker needs a GPU of its own; one cannot be named, every worker gets another."""
+def wants_gpu(device: str | None, precision: str = "float32") -> bool | None:
+    """Whether a worker needs a GPU of its own; one cannot be named, every worker gets another.
+
+    None: it takes one where there is one for each.
+    """
+    if device is None or device == "auto":
+        return None if precision != "int8" else False
     if device.startswith("cuda:"):
         raise ConfigError(f"--device {device}: Ray picks the GPU; give cpu or cuda")
     return device == "cuda"

@@ -57,7 +57,7 @@ def encode_files(
     dtype: DType = "float32",
     state: Literal["fresh", "warm"] = "fresh",
     batch_tokens: int | None = None,
-    device: str = "cpu",
+    device: str | None = None,
     precision: Precision = "float32",
     piece_lines: int = PIECE_LINES,
     workers: int | None = None,
@@ -84,7 +84,8 @@ def encode_files(
         dtype: How numbers are stored.
         state: The initial state of a sentence, as for `Elmo.encode`.
         batch_tokens: The most tokens run together; left out, the device's default.
-        device: ``"cpu"``, or ``"cuda"`` for a GPU for each worker.
+        device: ``"cpu"``, or ``"cuda"`` for a GPU for each worker; left out, a GPU if there is
+            one for each.
         precision: The type of the matmuls on a CPU.
         piece_lines: Texts of one output file.
         workers: Processes with a model each, which share the cores; one for each core or GPU when
@@ -101,7 +102,7 @@ def encode_files(
         MissingExtraError: Ray Data is not installed.
         PeerError: Ray gave up; what is finished stays, and the call can be repeated.
     """
-    use_gpu = wants_gpu(device)
+    use_gpu = wants_gpu(device, precision)
     for name, value in (("workers", workers), ("piece_lines", piece_lines)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} = {value}: give at least 1")
@@ -145,7 +146,9 @@ def encode_files(
                     load={
                         "source": absolute_source(model),
                         "tokenizer": tokenizer,
-                        "device": device,
+                        "device": ("cuda" if resources.gpus else "cpu")
+                        if use_gpu is None
+                        else device,
                         "precision": precision,
                     },
                     read={"field": field, "sentences": sentences},
@@ -178,7 +181,7 @@ def _examine(
     import elmokit
     from elmokit.checkpoints.fingerprint import fingerprint
 
-    elmo = elmokit.load(model, tokenizer=tokenizer, precision=precision)
+    elmo = elmokit.load(model, tokenizer=tokenizer, precision=precision, device="cpu")
     elmo.tokenize("")
     elmo.encode_stream([], layers=layers)
     mixes = [[mix.shares().tolist(), float(mix.gamma.detach())] for mix in elmo.mixes]

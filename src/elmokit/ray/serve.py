@@ -47,7 +47,7 @@ def deployed(
     host: str = "127.0.0.1",
     port: int = 8000,
     limits: Limits | None = None,
-    device: str = "cpu",
+    device: str | None = None,
     address: str | None = None,
 ) -> Iterator[str]:
     """A service on Ray Serve, for the time of a ``with`` block.
@@ -60,7 +60,8 @@ def deployed(
         host: Address to listen on, at the head of the cluster.
         port: 0 takes a free one, on this machine.
         limits: The limits that `build` uses.
-        device: ``"cpu"``, or ``"cuda"`` for a GPU for each replica.
+        device: ``"cpu"``, or ``"cuda"`` for a GPU for each replica; left out, a GPU if there is
+            one for each.
         address: The cluster; when left out, the one Ray finds or starts on this machine.
 
     Yields:

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from elmokit.errors import ConfigError, ElmokitError
+from elmokit.text.tokens import check_sentences
 
 Sentence = str | Sequence[str]
 Word = str | None
@@ -104,15 +105,16 @@ class Client:
         layers: str | int | Sequence[float] = "mean",
         pool: str | None = None,
     ) -> Any:
-        """Vectors, as `Elmo.encode` gives them: an array for one text, a list for many."""
+        """Vectors, as `Elmo.encode` gives them; many are a list, or one array when pooled."""
+        if not isinstance(sentences, str):
+            check_sentences(sentences)
         single = isinstance(sentences, str)
         wanted: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
         body = {"sentences": wanted, "layers": layers, "pool": pool}
         answer = self._send("POST", "/v1/encode", self._body(body), "application/x-npy")
-        count = len(wanted) if pool is None else min(1, len(wanted))
-        arrays: list[Any] = _read_arrays(answer, count)
-        if pool is not None and wanted:
-            arrays = list(arrays[0])
+        arrays: Any = _read_arrays(answer, len(wanted) if pool is None else 1)
+        if pool is not None:
+            arrays = arrays[0]
         return arrays[0] if single else arrays
 
     def similar(
@@ -139,6 +141,7 @@ class Client:
 
     def score(self, sentences: Iterable[Sentence]) -> list[dict[str, Any]]:
         """Log-probabilities of sentences, in order."""
+        check_sentences(sentences)
         body = self._body({"sentences": list(sentences)})
         return list(self._json("POST", "/v1/score", body, "sentences")["sentences"])
 

@@ -62,10 +62,10 @@ def _field_path(location: tuple[int | str, ...]) -> str:
     return ".".join(map(str, (*location[:1], *indices)))
 
 
-def write_npy(arrays: Sequence[Floats], pooled: bool) -> bytes:
-    """One .npy after another, one per sentence; pooled vectors are one array."""
+def write_npy(arrays: Sequence[Floats]) -> bytes:
+    """One .npy after another."""
     file = io.BytesIO()
-    for array in [np.stack(arrays)] if pooled and arrays else arrays:
+    for array in arrays:
         np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
     return file.getvalue()
 

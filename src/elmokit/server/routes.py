@@ -18,7 +18,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.responses import Response
 
-from elmokit.encode.layers import choose_layers
+from elmokit.encode.layers import choose_layers, pooled_shape
 from elmokit.encode.similarity import compare, nearest_uses, occurrences
 from elmokit.errors import DataError, is_out_of_memory
 from elmokit.lm.scoring import score_stream
@@ -349,7 +349,10 @@ async def encode(request: Request) -> Response:
     kind = _encoding(name, elmo, wanted.layers, wanted.pool, service.limits.batch_tokens)
     arrays = await _compute(request, kind, tokens, _costs(tokens))
     if answer_type == NPY:
-        return Response(write_npy(arrays, wanted.pool is not None), media_type=NPY)
+        if wanted.pool is not None:
+            none = np.empty(pooled_shape(wanted.layers, elmo), np.float32)
+            arrays = [np.stack(arrays) if arrays else none]
+        return Response(write_npy(arrays), media_type=NPY)
     if answer_type == ARROW:
         return Response(write_arrow(tokens, arrays), media_type=ARROW)
     sentences = [

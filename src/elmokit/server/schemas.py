@@ -17,11 +17,14 @@ Sentences = Annotated[SentenceList, Field(description="Sentences; answers are in
 ModelName = Annotated[
     StrictStr | None, Field(description="A name of /v1/models; the first when left out.")
 ]
+Whole = Annotated[StrictInt, Field(ge=-10_000, le=10_000)]
 Weight = Annotated[float, Field(ge=-1e4, le=1e4, allow_inf_nan=False)]
 Layers = Annotated[
     Literal["mean", "top", "all", "mix"]
     | Annotated[StrictInt, Field(ge=-100, le=100)]
-    | Annotated[list[Weight], Field(fail_fast=True)],
+    | Annotated[
+        list[StrictInt | Weight], Field(fail_fast=True)
+    ],  # `layer_weights` tells them apart
     Field(description="mean, top, all, mix, a layer's number, or one weight per layer."),
 ]
 Pool = Annotated[

@@ -165,7 +165,7 @@ class TaskRun:
         device: str | None,
     ) -> None:
         self.task = task
-        self.device = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = check_device(device)
         if elmo is None and config.fine_tune.on:
             raise ConfigError("fine_tune.on = True: there is no ELMo model to fine-tune")
         self.elmo = None if elmo is None else as_layers(elmo, copied=config.fine_tune.on)

@@ -39,7 +39,7 @@ from torch.overrides import TorchFunctionMode
 
 from elmokit import __version__
 from elmokit.config import from_dict, to_dict
-from elmokit.engines import Precision, check_device
+from elmokit.engines import Device, Precision, check_device
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import (
     REMOVED,
@@ -99,7 +99,7 @@ class Predictor:
         facts: Everything but weights.
         elmo: The biLM it reads, if any.
         static: The static vectors it reads, if any.
-        device: Where to compute.
+        device: As for `elmokit.load`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Predictor:
         facts: Facts,
         elmo: LayerSource | None = None,
         static: StaticVectors | None = None,
-        device: str | torch.device = "cpu",
+        device: Device = None,
     ) -> None:
         self.facts = facts
         self.task = get_task(facts.task)
@@ -260,7 +260,7 @@ class Predictor:
         most = len(text) if len(text) >= LONG_TEXT else None
         return tuple(get_tokenizer(self.facts.config.inputs.tokenizer).tokenize(text, most))
 
-    def to(self, device: str | torch.device) -> Predictor:
+    def to(self, device: Device) -> Predictor:
         """Move everything to a device."""
         self.model.to(check_device(device))
         return self
@@ -332,7 +332,7 @@ class Predictor:
         *,
         elmo: Elmos | None = None,
         static: Static | None = None,
-        device: str | torch.device = "cpu",
+        device: Device = None,
     ) -> Predictor:
         """Read a predictor.
 
@@ -340,7 +340,7 @@ class Predictor:
             folder: Its folder.
             elmo: Where its biLM is, if it is no longer where it was.
             static: Where its static vectors are, if they are no longer where they were.
-            device: Where to compute.
+            device: As for `elmokit.load`.
 
         Raises:
             CheckpointError: It is no predictor, of another version, damaged, or its biLM is

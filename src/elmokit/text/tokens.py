@@ -14,14 +14,16 @@ that is tokenised already comes out as it went in.
 
 import functools
 import re
+import sys
 import unicodedata
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, TypeGuard
 
-from elmokit.errors import ConfigError, MissingExtraError
+from elmokit.errors import AmbiguousInputWarning, ConfigError, DataError, MissingExtraError
 
 NAMES = ("space", "words", "chars", "jieba", "spacy:LANGUAGE")
 """What `get_tokenizer` accepts; LANGUAGE is a code such as ``de``."""
@@ -87,6 +89,86 @@ def is_tokens(sentence: object) -> TypeGuard[Sequence[str]]:
     return True
 
 
+def sentence_tokens(
+    sentence: object, number: int, tokenize: Callable[[str], list[str]]
+) -> list[str]:
+    """The tokens of a sentence, given as text or as tokens; `number` names it when it is neither.
+
+    Raises:
+        DataError: It is something else.
+    """
+    if isinstance(sentence, str):
+        return tokenize(sentence)
+    if is_tokens(sentence):
+        return list(sentence)
+    hint = "; give the texts alone, such as data['text']" if isinstance(sentence, Mapping) else ""
+    raise DataError(
+        f"sentence {number}: expected a text or a list of tokens, found {sentence!r:.80}{hint}"
+    )
+
+
+def check_sentences(sentences: object) -> None:
+    """Refuse what Python would iterate over, but as other sentences than the caller means.
+
+    The tokens of one sentence in the position of several sentences are possible, so they get a
+    warning. Nothing is read of an iterator, and of a list nothing after its first sentence.
+
+    Raises:
+        DataError: It is one text, a mapping, a set, a table, or nothing to iterate over.
+    """
+    kind = type(sentences).__name__
+    columns = getattr(sentences, "column_names", None) or getattr(sentences, "columns", None)
+    if isinstance(sentences, list | tuple):
+        if len(sentences) >= _WORDS and not any(map(_is_no_word, sentences)):
+            _warn_of_words(sentences)
+    elif isinstance(sentences, str | bytes):
+        raise DataError(
+            f"expected several sentences, found one text: {sentences!r:.80}; write [text]"
+        )
+    elif isinstance(sentences, Mapping):
+        raise DataError(
+            f"expected sentences, found a {kind} with the keys {list(sentences)!r:.80}: a list of "
+            "its keys is hardly meant; give the texts, such as data['text'] or list(data.values())"
+        )
+    elif isinstance(sentences, Set):
+        raise DataError(f"expected sentences in an order, found a {kind}; write sorted(...)")
+    elif columns is not None:
+        raise DataError(
+            f"expected sentences, found a {kind} with the columns {', '.join(map(str, columns))}; "
+            "give the column of the texts, such as df['text']"
+        )
+    elif not isinstance(sentences, Iterable) or getattr(sentences, "ndim", 1) != 1:
+        raise DataError(f"expected a text or several sentences, found {sentences!r:.80}")
+
+
+_WORDS = 4
+"""So many words in a row are likely to be one sentence."""
+_NO_WORD = re.compile(
+    r"\s|[\u0e00-\u10ff\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+)
+"""White space, or a character of a script whose sentences have none (Thai to Chinese)."""
+
+
+def _is_no_word(item: object) -> bool:
+    return not (isinstance(item, str) and item) or _NO_WORD.search(item) is not None
+
+
+def _warn_of_words(words: Sequence[str]) -> None:
+    level, frame = 1, sys._getframe()  # the warning names the caller's line
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(
+        ("elmokit.", "torch.")
+    ):
+        level, frame = level + 1, frame.f_back
+    shown = ", ".join(map(repr, words[:_WORDS]))
+    warnings.warn(
+        f"[{shown}{', …' if len(words) > _WORDS else ''}]: {len(words)} strings without a space "
+        f"are read as {len(words)} sentences. For one sentence of {len(words)} tokens write "
+        "[tokens]; if each is a sentence, write [[word] for word in words]",
+        AmbiguousInputWarning,
+        stacklevel=level,
+    )
+
+
 @functools.lru_cache(maxsize=64)
 def get_tokenizer(name: str) -> Tokenizer:
     """Return the tokeniser of that name; the same object every time.
@@ -118,6 +200,16 @@ def get_tokenizer(name: str) -> Tokenizer:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"unknown tokeniser {name!r}.{hint} Known: {', '.join(NAMES)}.")
     return makers[name]()
+
+
+def check_tokenizer(name: object) -> None:
+    """Raise if `get_tokenizer` has none of that name, or it is no name."""
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"tokenizer={name!r:.80}: give a name ({', '.join(NAMES)}). To split text with a "
+            "function of your own, give its tokens: encode([split(text) for text in texts])"
+        )
+    get_tokenizer(name)
 
 
 class _PatternTokenizer(Tokenizer):

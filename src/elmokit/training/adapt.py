@@ -114,7 +114,7 @@ def adapt(
         ConfigError: The settings are impossible, or the corpus was split by another tokeniser.
         KeyboardInterrupt: The adaptation was interrupted; its snapshot is in the output folder.
     """
-    elmo = model if isinstance(model, Elmo) else load(model)
+    elmo = model if isinstance(model, Elmo) else load(model, device="cpu")
     if elmo.config.words is not None and elmo.vocabulary is None:
         raise ConfigError(f"{elmo.source}: the model reads words but has no vocabulary")
     if elmo.config.softmax is not None and elmo.config.softmax.cutoffs:

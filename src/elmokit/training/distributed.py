@@ -137,9 +137,9 @@ def init_distributed(device: str | None = None) -> Iterator[DistContext]:
     else:
         rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    chosen = check_device(f"cuda:{local}" if device == "cuda" else device)
+    chosen = check_device(device)
+    if chosen == torch.device("cuda"):
+        chosen = check_device(f"cuda:{local}")
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     if size == 1:

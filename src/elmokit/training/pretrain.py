@@ -125,7 +125,7 @@ def pretrain(
         context.barrier()
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt
-    return load(folder.output) if best is None else best.elmo.to("cpu")
+    return load(folder.output, device="cpu") if best is None else best.elmo.to("cpu")
 
 
 def loop_config(config: PretrainConfig) -> LoopConfig:

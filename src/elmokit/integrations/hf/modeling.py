@@ -319,7 +319,7 @@ def from_elmo(source: Elmo | str | Path | None = None) -> tuple[ElmoModel, ElmoT
     Args:
         source: A loaded model, or what `elmokit.load` takes.
     """
-    elmo = source if isinstance(source, Elmo) else load(source, softmax=False)
+    elmo = source if isinstance(source, Elmo) else load(source, softmax=False, device="cpu")
     checkpoint = elmo.checkpoint().without_softmax()
     sizes = checkpoint.config
     words = checkpoint.vocabulary.words if checkpoint.vocabulary and sizes.words else None

@@ -84,7 +84,7 @@ class Elmo(nn.Module):
         scalar_mix_parameters: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        elmo = load(weight_file, options=options_file, softmax=False)
+        elmo = load(weight_file, options=options_file, softmax=False, device="cpu")
         characters = elmo.config.characters
         if characters is None or characters.alphabet != "bytes" or elmo.config.words is not None:
             raise ConfigError(f"{weight_file}: this interface is for models that read bytes")

@@ -8,12 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import torch
-
 from elmokit.checkpoints import native, transformers_folder
 from elmokit.checkpoints.sources import embedded_models
 from elmokit.encode.elmo import Elmo
-from elmokit.engines import Precision
+from elmokit.engines import Device, Precision
 from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
 from elmokit.files import read_json
 from elmokit.tasks.inputs.source import (
@@ -41,7 +39,7 @@ def as_layers(
     *,
     copied: bool = False,
     precision: Precision = "float32",
-    device: str | torch.device = "cpu",
+    device: Device = "cpu",
     static: bool = False,
 ) -> LayerSource:
     """A source of layers from what a user gives.

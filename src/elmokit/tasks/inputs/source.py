@@ -29,7 +29,7 @@ from elmokit.checkpoints.sources import HUB_PREFIX, embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.embedding import flat_layers
 from elmokit.encode.loading import load
-from elmokit.engines import Precision
+from elmokit.engines import Device, Precision
 from elmokit.errors import ConfigError, DataError, ElmokitError
 from elmokit.files import atomic_file
 from elmokit.lm.generation import ForwardReader
@@ -185,7 +185,7 @@ class ElmoLayers(LayerModel):
         *,
         copied: bool = False,
         precision: Precision = "float32",
-        device: str | torch.device = "cpu",
+        device: Device = "cpu",
     ) -> None:
         self._given = isinstance(source, Elmo)  # and maybe changed since it was loaded
         if isinstance(source, Elmo):
@@ -195,7 +195,9 @@ class ElmoLayers(LayerModel):
         if copied:
             checkpoint = self.elmo.checkpoint()
             weights = {name: tensor.clone() for name, tensor in checkpoint.weights.items()}
-            self.elmo = Elmo(replace(checkpoint, weights=weights).without_softmax())
+            self.elmo = Elmo(
+                replace(checkpoint, weights=weights).without_softmax(), device=self.elmo.device
+            )
         path = self.elmo.source
         self.name = str(Path(path).resolve()) if on_disk(path) else path
         self.layers = self.elmo.layers
@@ -226,7 +228,9 @@ class ElmoLayers(LayerModel):
     def _is_as_stored(self) -> bool:
         """Whether the given model is the one on disk; found once, since that reads all of it."""
         try:
-            stored = load(self.name, softmax=False, precision=self.elmo.bilm.precision)
+            stored = load(
+                self.name, softmax=False, precision=self.elmo.bilm.precision, device="cpu"
+            )
             return fingerprint(stored) == self.fingerprint
         except ElmokitError:  # not without what was said when it was loaded
             return False
