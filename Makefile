@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check slow bench docs serve page page-test lock audit soak clean
+.PHONY: help demo test check matrix slow bench docs serve page page-test lock audit soak clean
 
 # What torch's CUDA build brings; a CPU build has none of it.
 NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc \
@@ -38,10 +38,19 @@ demo: $(VENV)/.core  ## see words in several senses: similarities, a map, a vect
 test: $(VENV)/.dev  ## run the ordinary tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-check: $(VENV)/.dev  ## lint, formatting, types
+check: $(VENV)/.dev  ## lint, formatting, types, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions .github/actions/*/action.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/zizmor --quiet --offline .github
+
+matrix: $(VENV)/.dev  ## try the lowest and newest versions, each in an environment of its own (many minutes)
+	$(BIN)/python -m pip install --quiet uv
+	PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.versions --save
+	$(BIN)/python -m benchmarks.fill_pages
 
 slow: $(VENV)/.dev  ## run the slow tests (minutes)
 	$(BIN)/python -m pytest -m slow
