@@ -80,12 +80,13 @@ def break_operator(monkeypatch):
 @pytest.mark.parametrize("name", FLOAT)
 def test_vectors_are_the_same_without_the_private_operator(break_operator, tiny, name, how):
     want = tiny.encode(SENTENCES, layers="all")
-    alone = tiny.encode(SENTENCES[0], layers="all")
+    alone = tiny.encode(SENTENCES[:1], layers="all")
     break_operator("mkldnn", name, how)
     elmo = elmokit.load("test-tiny")
     for one, expected in zip(elmo.encode(SENTENCES, layers="all"), want, strict=True):
         np.testing.assert_allclose(one, expected, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(elmo.encode(SENTENCES[0], layers="all"), alone, rtol=0, atol=1e-6)
+    found = elmo.encode(SENTENCES[:1], layers="all")
+    np.testing.assert_allclose(found[0], alone[0], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("how", BROKEN)

@@ -98,9 +98,9 @@ def dequantize_int8(codes: Tensor, scales: Tensor) -> Tensor:
 
 def quantize_int4(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Codes (R, half the columns) in uint8, and a float32 scale for each row of (R, C)."""
-    best_codes = torch.zeros(matrix.shape, dtype=torch.int8)
-    best_scales = torch.zeros(len(matrix))
-    least = torch.full((len(matrix),), torch.inf)
+    best_codes = matrix.new_zeros(matrix.shape, dtype=torch.int8)
+    best_scales = matrix.new_zeros(len(matrix))
+    least = matrix.new_full((len(matrix),), torch.inf)
     for share in INT4_SHARES:
         codes, scales = _codes(matrix, INT4_LEVELS / share)  # (R, C), (R,)
         codes = codes.clamp(-INT4_LEVELS, INT4_LEVELS)

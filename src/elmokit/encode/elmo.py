@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -326,10 +326,12 @@ class Elmo:
         batch: Sequence[Sequence[str]],
     ) -> list[Any]:
         """The vectors of each sentence. On a GPU they may still be copied: see `_finish`."""
-        plan = self.bilm.plan(len(batch))
         # The markers' own vectors are nobody's, but a sentence without words has nothing else.
         markers = state == "carry" or not all(batch)
-        with no_gradients(), split_threads() if plan.split_threads else nullcontext():
+        with no_gradients(), ExitStack() as stack:
+            plan = self.bilm.plan(len(batch))  # without gradients, which it depends on
+            if plan.split_threads:
+                stack.enter_context(split_threads())
             initial = self._initial.before_bos if markers else self._initial.after_bos
             tokens, packing, lengths = self._embedder(batch, use_cache=True, markers=markers)
             outputs = self.bilm(tokens, packing, initial(state, len(batch)))

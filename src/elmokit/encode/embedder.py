@@ -14,7 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.engines import LstmState, Words, no_gradients, run_in_parallel, to_device
+from elmokit.engines import (
+    LstmState,
+    Words,
+    no_gradients,
+    reset_after_fork,
+    run_in_parallel,
+    to_device,
+)
 from elmokit.model.bilm import BiLM
 from elmokit.model.packing import Packing
 from elmokit.text.inputs import InputBuilder
@@ -130,6 +137,7 @@ class WordCache:
         self._fixed: list[str] = []
         self._fixed_table: Tensor | None = None
         self._lock = threading.RLock()
+        reset_after_fork(self)
         self.clear()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -138,6 +146,15 @@ class WordCache:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._lock = threading.RLock()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """See `reset_after_fork`: what another thread was changing is half done, and dropped."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+            self.clear()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -166,7 +183,9 @@ class WordCache:
     def fixed(self) -> tuple[list[str], Tensor]:
         """The words that `fix` has given vectors, and these (n, P); none at first."""
         with self._lock:
-            table = torch.empty(0, 0) if self._fixed_table is None else self._fixed_table
+            table = (
+                torch.empty(0, 0, device="cpu") if self._fixed_table is None else self._fixed_table
+            )
             return list(self._fixed), table
 
     def clear(self) -> None:

@@ -88,6 +88,12 @@ class ElmoEmbedding(nn.Module):
         Returns:
             The vectors and their mask.
         """
+        if torch.compiler.is_compiling():
+            # What comes out can be part of a graph; texts, word caches and threads cannot.
+            return torch.compiler.disable(self._embed)(sentences)  # type: ignore[no-any-return]
+        return self._embed(sentences)
+
+    def _embed(self, sentences: Sequence[Sentence]) -> Embedded:
         batch = list(self.elmo.all_tokens(sentences))
         if not batch:
             return self._empty()

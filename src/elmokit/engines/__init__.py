@@ -9,20 +9,25 @@ reference is a plain loop in torch, differentiable, against which the others are
 inference on CPUs by continuous batching, with prepacked matmuls of three precisions; batched runs
 all directions in one batched matmul, for inference on GPUs and for a few sentences on a CPU; train
 is truncated back-propagation through windows; cpu_probe finds out which precisions this CPU runs;
-triton holds the kernels for GPUs. Here are what they share: the protocol, `choose_engine`, devices
-and threads.
+triton holds the kernels for GPUs. Here are what they share: the protocol, `choose_engine`, devices,
+threads and forks.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import os
+import re
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -311,7 +316,7 @@ def to_device(numbers: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
 
     A plain copy would synchronise: it waits until the GPU has done all that was queued before.
     """
-    tensor = torch.as_tensor(numbers)
+    tensor = numbers if isinstance(numbers, Tensor) else torch.from_numpy(numbers)
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
@@ -323,20 +328,43 @@ def to_device(numbers: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
 
 Result = TypeVar("Result")
 
-_helpers: dict[int, ThreadPoolExecutor] = {}
 _split = threading.local()
 
 
+@functools.cache
 def _helper() -> ThreadPoolExecutor:
-    """A thread that is kept: a new one would make its own team of threads every time.
+    """A thread that is kept: a new one would make its own team of threads every time."""
+    return ThreadPoolExecutor(1, thread_name_prefix="elmokit")
 
-    By process: after a fork the child has none of its parent's threads.
+
+@functools.cache
+def _own_setter() -> Callable[[int], object]:
+    """What sets the number of torch's threads for the calling thread, and for no other.
+
+    `torch.set_num_threads` also sets it for every thread that starts later. OpenMP and MKL, which
+    it calls, count by thread. Where their functions are not found, or do not serve, it has to do.
     """
-    process = os.getpid()
-    if process not in _helpers:
-        _helpers.clear()
-        _helpers[process] = ThreadPoolExecutor(1, thread_name_prefix="elmokit")
-    return _helpers[process]
+    name = f"libtorch_cpu.{'dylib' if sys.platform == 'darwin' else 'so'}"
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / name))
+        setters = [library.omp_set_num_threads]
+        if torch.backends.mkl.is_available():
+            setters.append(library.MKL_Set_Num_Threads_Local)
+    except (OSError, AttributeError):
+        return torch.set_num_threads
+
+    def set_own(count: int) -> None:
+        for setter in setters:
+            setter(count)
+
+    def serves() -> bool:
+        wanted = torch.get_num_threads() + 1
+        set_own(wanted)
+        counts = re.findall(r"max_threads\(\) : (\d+)", torch.__config__.parallel_info())
+        return {torch.get_num_threads(), *map(int, counts)} == {wanted}
+
+    with ThreadPoolExecutor(1) as other:  # it ends, and takes its number with it
+        return set_own if other.submit(serves).result() else torch.set_num_threads
 
 
 @contextmanager
@@ -346,12 +374,17 @@ def split_threads() -> Iterator[None]:
     if threads == 1 or getattr(_split, "open", False):
         yield
         return
+    try:
+        set_threads = _own_setter()
+    except RuntimeError:  # the main thread has ended, and Python starts nothing new
+        yield
+        return
     _split.open = True
-    torch.set_num_threads(threads // 2)
+    set_threads(threads // 2)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        set_threads(threads)
         _split.open = False
 
 
@@ -368,12 +401,12 @@ def run_in_parallel(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         first, second = tasks
 
         def run_second() -> Result:
-            torch.set_num_threads(share)
+            _own_setter()(share)
             return _without_gradients(second)
 
         try:
             other = _helper().submit(run_second)
-        except RuntimeError:  # the main thread has ended, and Python starts nothing new
+        except RuntimeError:  # as above
             return [_without_gradients(task) for task in tasks]
         try:
             mine = _without_gradients(first)
@@ -387,3 +420,37 @@ def run_in_parallel(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
 def _without_gradients(task: Callable[[], Result]) -> Result:
     with torch.no_grad():
         return task()
+
+
+# Forks: a child has the thread that forked and no other. A lock that another one held stays
+# locked, and OpenMP waits for ever for the threads with which it has worked before.
+
+
+class HasLock(Protocol):
+    """What keeps a lock."""
+
+    def after_fork(self) -> None:
+        """Replace the lock, in a child."""
+        ...
+
+
+_with_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def reset_after_fork(holder: HasLock) -> None:
+    """Call `after_fork` of this object in every forked child."""
+    _with_locks.add(holder)
+
+
+def _after_fork() -> None:
+    if not _with_locks:
+        return  # no model in this process
+    _helper.cache_clear()
+    for holder in list(_with_locks):
+        holder.after_fork()
+    if torch.get_num_threads() > 1:
+        _own_setter()(1)  # for this thread; those that the child starts have all cores
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

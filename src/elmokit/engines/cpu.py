@@ -35,6 +35,7 @@ from elmokit.engines import (
     Precision,
     Words,
     no_gradients,
+    reset_after_fork,
     run_in_parallel,
 )
 from elmokit.errors import ConfigError
@@ -124,7 +125,7 @@ class _Int8Matmul(PackedMatmul):
         levels = (matrix * (INT8_LEVELS / largest)).round_().to(torch.int8)  # (n, k)
         self._matrix = torch.ops.onednn.qlinear_prepack(levels, [PREPACKED_FOR, matrix.shape[1]])
         self._scales = largest[:, 0] / INT8_LEVELS**2  # (n,); x's own levels are in it
-        self._zeros = torch.zeros(len(matrix), dtype=torch.int32)
+        self._zeros = matrix.new_zeros(len(matrix), dtype=torch.int32)
         self._multiply = torch.ops.onednn.qlinear_pointwise.default
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -217,6 +218,20 @@ def prepack(matrix: Tensor, precision: Precision) -> PackedMatmul:
     return (PackedMatmul if wrong else MATMULS[precision])(matrix)
 
 
+def for_outliers(precision: Precision) -> Precision:
+    """The precision of matmuls that int8 would harm: more bits where the user chose int8.
+
+    The vectors of words, and o tanh(c) of a trained model, have a few large values in each row.
+    They set the row's scale, and what is left of the others is a few levels. The matmuls that
+    read them are a small part of the work: once per distinct word, or a ninth of the LSTMs'.
+    """
+    if precision != "int8":
+        return precision
+    from elmokit.engines.cpu_probe import probe
+
+    return "bfloat16" if "bfloat16" in probe().precisions else "float32"
+
+
 Prepared = TypeVar("Prepared")
 
 
@@ -227,7 +242,8 @@ class PreparedOnce(Generic[Prepared]):
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # two threads prepare once, not twice
+        self.after_fork()
+        reset_after_fork(self)
         self._seen: object = None
         self._prepared: Prepared | None = None
 
@@ -253,6 +269,10 @@ class PreparedOnce(Generic[Prepared]):
         """Drop it: after weights were changed behind torch's back."""
         self._prepared = None
 
+    def after_fork(self) -> None:
+        """See `reset_after_fork`. What was prepared is whole, or not there."""
+        self._lock = threading.Lock()  # two threads prepare once, not twice
+
     def __reduce__(self) -> tuple[type[PreparedOnce[Prepared]], tuple[()]]:
         return type(self), ()
 
@@ -273,20 +293,27 @@ class PrepackedWeights:
         weights: As the reference engine takes them; they are not kept.
         forget_bias: Added to the forget gate.
         precision: The type of the matmuls.
+        reads_words: Whether the layer's inputs are the vectors of words.
     """
 
-    def __init__(self, weights: LstmWeights, forget_bias: float, precision: Precision) -> None:
+    def __init__(
+        self,
+        weights: LstmWeights,
+        forget_bias: float,
+        precision: Precision,
+        *,
+        reads_words: bool = False,
+    ) -> None:
         hidden = len(weights.bias) // 4
         self.hidden = hidden
         self.width = weights.state.shape[1]
         self.bias = doubled_g(weights.bias)  # (4H,)
         self.bias[hidden : 2 * hidden] += forget_bias
-        self.input = prepack(doubled_g(weights.input), precision)
+        wide = for_outliers(precision)
+        self.input = prepack(doubled_g(weights.input), wide if reads_words else precision)
         self.state = prepack(doubled_g(weights.state), precision)
         self.projection = (
-            None
-            if weights.projection is None
-            else prepack(weights.projection.detach() * 2, precision)
+            None if weights.projection is None else prepack(weights.projection.detach() * 2, wide)
         )
 
     def from_inputs(self, x: Tensor) -> Tensor:
@@ -398,7 +425,9 @@ class _Buffers(tuple[Tensor, ...]):
 
     def __new__(cls, rows: int, hidden: int) -> _Buffers:
         shapes = (rows, 4 * hidden), (rows, hidden)
-        return cls._around(*(torch.empty(shape, dtype=torch.float32) for shape in shapes))
+        # Whatever the default type and device of the code around.
+        make = partial(torch.empty, dtype=torch.float32, device="cpu")
+        return cls._around(*map(make, shapes))
 
     @classmethod
     def _around(cls, gates: Tensor, inner: Tensor) -> _Buffers:
@@ -450,7 +479,7 @@ def _word_gates(words: Words, sizes: Sequence[int], weights: PrepackedWeights) -
 def _tokens_with(room: int, indices: Tensor) -> int:
     """How many of the first tokens have at most so many distinct words."""
     _, inverse = indices.unique(return_inverse=True)
-    first = torch.full((int(inverse.max()) + 1,), len(indices))
-    first.scatter_reduce_(0, inverse, torch.arange(len(indices)), "amin")
+    first = indices.new_full((int(inverse.max()) + 1,), len(indices))
+    first.scatter_reduce_(0, inverse, torch.arange(len(indices), device=indices.device), "amin")
     ordered = first.sort().values
     return int(ordered[room]) if len(ordered) > room else len(indices)

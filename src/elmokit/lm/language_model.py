@@ -153,7 +153,9 @@ class LanguageModel:
                 bool(word) and self.vocabulary.id(word) == number and number not in special
                 for number, word in enumerate(self.vocabulary)
             ]
-            mask = _WORD_MASKS[self.vocabulary] = torch.tensor(named, dtype=torch.bool)
+            mask = _WORD_MASKS[self.vocabulary] = torch.tensor(
+                named, dtype=torch.bool, device="cpu"
+            )
         return mask.to(self.elmo.device)  # (V,)
 
 

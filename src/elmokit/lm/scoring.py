@@ -155,8 +155,8 @@ def _score(model: LanguageModel, batch: list[list[str]]) -> list[Score]:
         outputs, lengths = model.read(batch)
         flat = [number for words in ids for number in (model.begin, *words, model.end)]
         targets = torch.tensor(flat, device=model.elmo.device)  # (N,)
-        ends = torch.tensor(lengths).cumsum(0)  # (B,)
-        edges = torch.zeros(int(ends[-1]), dtype=torch.bool)  # (N,)
+        ends = torch.tensor(lengths, device="cpu").cumsum(0)  # (B,)
+        edges = torch.zeros(int(ends[-1]), dtype=torch.bool, device="cpu")  # (N,)
         edges[ends - 1] = True
         is_first, is_last = edges.roll(1).to(targets.device), edges.to(targets.device)
         # The word at t is predicted by the forward output at t - 1 and the backward output at

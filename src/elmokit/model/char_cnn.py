@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from elmokit.config import CharacterConfig, ModelConfig
 from elmokit.engines import Precision, choose_engine, to_device
-from elmokit.engines.cpu import PackedMatmul, PreparedOnce, prepack
+from elmokit.engines.cpu import PackedMatmul, PreparedOnce, for_outliers, prepack
 from elmokit.text.inputs import WordInputs
 
 
@@ -30,7 +30,9 @@ class Linear(nn.Module):
         if not choose_engine(x.device, x.dtype).prepacked:
             return F.linear(x, self.weight, self.bias)
         matmul = self._prepacked.get(
-            (self.weight,), self.precision, lambda: prepack(self.weight.detach(), self.precision)
+            (self.weight,),
+            self.precision,
+            lambda: prepack(self.weight.detach(), for_outliers(self.precision)),
         )
         return matmul.linear(self.bias, x)  # (N, out)
 
@@ -177,4 +179,5 @@ def _to(ids: Any, device: torch.device) -> Tensor:
     """Ids on the device; arrays and pinned tensors are copied while the host continues."""
     if isinstance(ids, np.ndarray):
         return to_device(ids, device)
-    return torch.as_tensor(ids).to(device, non_blocking=True)
+    moved: Tensor = ids.to(device, non_blocking=True)
+    return moved

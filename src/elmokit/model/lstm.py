@@ -43,8 +43,9 @@ class LayerOutput(NamedTuple):
 class LstmLayer(nn.Module):
     """The matrices of one layer in one direction; an engine runs them."""
 
-    def __init__(self, config: LstmConfig) -> None:
+    def __init__(self, config: LstmConfig, *, reads_words: bool) -> None:
         super().__init__()
+        self._reads_words = reads_words
         self.input_weight = nn.Parameter(torch.empty(4 * config.cells, config.width))
         self.state_weight = nn.Parameter(torch.empty(4 * config.cells, config.width))
         self.bias = nn.Parameter(torch.empty(4 * config.cells))
@@ -64,7 +65,9 @@ class LstmLayer(nn.Module):
         return self._prepacked.get(
             weights,
             f"{self.precision} {forget_bias}",
-            lambda: PrepackedWeights(weights, forget_bias, self.precision),
+            lambda: PrepackedWeights(
+                weights, forget_bias, self.precision, reads_words=self._reads_words
+            ),
         )
 
     def forget_prepared(self) -> None:
@@ -80,7 +83,9 @@ class BiLstm(nn.Module):
         self.config = config
         self.directions = config.directions
         for direction in config.directions:
-            stack = nn.ModuleList(LstmLayer(config) for _ in range(config.layers))
+            stack = nn.ModuleList(
+                LstmLayer(config, reads_words=number == 0) for number in range(config.layers)
+            )
             self.add_module(f"{direction}_stack", stack)
         self._batched = [PreparedOnce[BatchedEngine]() for _ in range(config.layers)]
 

@@ -19,8 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from elmokit.errors import ElmokitError
 from elmokit.server.metrics import Metrics
 from elmokit.server.registry import ModelRegistry
@@ -94,10 +92,7 @@ class Batcher:
         self._arrival = asyncio.Event()
         self._closing = False
         self._hurrying = False
-        # torch gives a thread that starts while another model computes half of the cores.
-        self._executor = ThreadPoolExecutor(
-            1, "elmokit-model", torch.set_num_threads, (torch.get_num_threads(),)
-        )
+        self._executor = ThreadPoolExecutor(1, "elmokit-model")
         self._worker: asyncio.Task[None] | None = None
         self._rate: float | None = None
 
