@@ -40,6 +40,7 @@ NPY, JSON = "application/x-npy", "application/json"
 TOLERANCE = 1e-6
 LATER = (429, 503)
 LONG_TOKENS = 1500
+VALID_TOKENS = 6
 PREDICTOR = "soak"
 WARM_UP = 0.3
 """Share of the time until memory counts: the model's tables of words fill first."""
@@ -317,9 +318,9 @@ class Soak:
         return True
 
     def rotate(self, pid: int) -> None:
-        """A new token; the one before it stays valid until the next rotation."""
+        """A new token; a few before it stay valid, for requests that are being sent."""
         self.secrets.append(secrets.token_hex(16))
-        names = enumerate(self.secrets[-2:], max(1, len(self.secrets) - 1))
+        names = list(enumerate(self.secrets))[-VALID_TOKENS:]
         text = "".join(f"client{number} {token}\n" for number, token in names)
         part = self._tokens.with_suffix(".part")
         part.write_text(text)

@@ -101,7 +101,7 @@ def test_single_requests_wait_for_others():
     play(scene, wait_ms=2000, batch_tokens=2)
 
 
-def test_batches_keep_the_budget_and_the_order():
+def test_batches_keep_the_budget_and_the_turns():
     async def scene(batcher, doubler, metrics):
         held = await hold(batcher, doubler)
         costs = [[3], [3, 3, 3], [20], [1], [4]]
@@ -114,12 +114,8 @@ def test_batches_keep_the_budget_and_the_order():
         await asyncio.sleep(0)
         doubler.go.set()
         await asyncio.gather(held, *tasks)
-        assert doubler.batches[1:] == [
-            ["0.0", "1.0", "1.1"],
-            ["1.2"],
-            ["2.0"],
-            ["3.0", "4.0"],
-        ]
+        # Small ones fill a batch; what is too large for any has one for itself, in its turn.
+        assert doubler.batches[1:] == [["0.0", "1.0", "1.1", "3.0"], ["2.0"], ["1.2", "4.0"]]
 
     play(scene, batch_tokens=10)
 
@@ -250,11 +246,28 @@ def test_clients_take_turns():
         # the other kind has its turn before the greedy client's second one.
         assert {"a", "b"} < set(batches[0])
         assert batches[1] == ["c"]
-        assert [item for batch in batches for item in batch if item[0] == "g"] == [
-            f"g{n}{i}" for n in range(3) for i in range(4)
-        ]
+        order = [item for batch in batches for item in batch if item[0] == "g"]
+        for n in range(3):
+            assert [item for item in order if item[1] == str(n)] == [f"g{n}{i}" for i in range(4)]
 
     play(scene, batch_tokens=12)
+
+
+def test_small_requests_of_one_client_do_not_wait_for_its_large_ones():
+    async def scene(batcher, doubler, metrics):
+        held = await hold(batcher, doubler)
+        large = [
+            asyncio.create_task(batcher.run(doubler.kind(), [f"large{n}"] * 100, [10] * 100))
+            for n in range(3)
+        ]
+        small = asyncio.create_task(batcher.run(doubler.kind(), ["small"], [3]))
+        await asyncio.sleep(0)
+        doubler.go.set()
+        await asyncio.gather(held, *large, small)
+        assert "small" in doubler.batches[1]
+        assert {"large0", "large1", "large2"} < set(doubler.batches[1])
+
+    play(scene, batch_tokens=100)
 
 
 def test_closing_answers_what_was_accepted_and_takes_nothing_more():

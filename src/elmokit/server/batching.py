@@ -2,8 +2,8 @@
 
 A request is a list of items of one kind. Clients take turns: the oldest request of the client that
 has waited longest decides the kind of the next batch. Others of the same kind join it until the
-budget of tokens is used up, every client first with its share. A long request takes several
-batches. A single request waits a few milliseconds for others; while a batch runs, new requests
+budget of tokens is used up, each first with a share of it, so a long request takes several batches
+and turns. A single request waits a few milliseconds for others; while a batch runs, new requests
 queue anyway, so under load batching adds no latency.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from elmokit.errors import ElmokitError
@@ -25,6 +26,8 @@ from elmokit.server.registry import ModelRegistry
 from elmokit.server.settings import Limits
 
 LONGEST_RETRY = 60
+SHARES = 8
+"""Requests that share a batch evenly; with more, some wait for the next one."""
 LONG_ITEM = 1024
 """Items of more tokens have a queue and a thread of their own."""
 RATE_DECAY = 0.8
@@ -211,38 +214,30 @@ class Batcher:
         if not self._queues:  # the clients have disconnected
             return []
         kind = self._first().kind
-        joining = {
-            client: jobs
-            for client, own in self._queues.items()
-            if (jobs := [job for job in own if job.kind.joins(kind)])
-        }
-        room = self._limits.batch_tokens
+        joining = [[job for job in own if job.kind.joins(kind)] for own in self._queues.values()]
+        # One request of every client, then the next one of each, ...
+        turns = [job for jobs in zip_longest(*joining) for job in jobs if job is not None]
+        room, count = self._limits.batch_tokens, len(turns)
         taken: dict[QueuedRequest, int] = {}
-        # First every client's share, then what is left of the batch, in order.
-        for share in (room // len(joining), room):
-            for client, jobs in joining.items():
-                left = min(room, share)
-                for job in jobs:
-                    if job.taken == len(job.items):
-                        continue
-                    start = job.taken
-                    used = _take(job, left, bool(taken))
-                    if used:
-                        taken.setdefault(job, start)
-                        room, left = room - used, left - used
-                    if job.taken < len(job.items):
-                        break  # later ones must not overtake it
-                if client in self._queues and jobs[0] in taken:
-                    self._queues[client] = self._queues.pop(client)  # the others' turn
-            if len(joining) == 1:
-                break
+        # First a share of each; then what is left of the batch, in the same order.
+        for share in (room // min(count, SHARES), room):
+            for job in turns:
+                start, used = job.taken, _take(job, min(room, share), bool(taken))
+                if used:
+                    taken.setdefault(job, start)
+                    room -= used
         for job in taken:
-            if job.taken == len(job.items):
+            self._pop(job)
+            if job.taken < len(job.items):  # it waits for its next turn
+                self._queues.setdefault(job.client, deque()).append(job)
+            else:
                 self._count(-1, 0)
-                self._pop(job)
-        used = self._limits.batch_tokens - room
-        self._count(0, -used)
-        return [(job, start, job.taken) for job, start in taken.items()]
+        for client in dict.fromkeys(job.client for job in taken):
+            if client in self._queues:
+                self._queues[client] = self._queues.pop(client)
+        self._count(0, room - self._limits.batch_tokens)
+        by_age = sorted(taken.items(), key=lambda item: item[0].arrived)
+        return [(job, start, job.taken) for job, start in by_age]
 
     async def _run(self, batch: list[Piece]) -> None:
         kind = batch[0][0].kind

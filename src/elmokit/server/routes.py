@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
     from elmokit.tasks.predictor import Predictor
 
+LONG_BODY = 1 << 16
+"""Bodies of at least as many bytes are parsed in another thread."""
 LONG_TEXT = 10_000
 """Texts with at least as many characters are tokenised in another thread."""
 JSON_BYTES = 16
@@ -76,7 +78,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 """Error answers of any route, for the OpenAPI document."""
 
 TEXT_THREAD = ThreadPoolExecutor(1, "elmokit-text")
-"""Tokenises long texts."""
+"""Parses long bodies, and tokenises long texts."""
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -144,7 +146,10 @@ async def _read_json(request: Request, model: type[M]) -> M:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise ContentTypeError(f"the content type is {kind!r:.80}; send {JSON}")
-    return parse_json(await request.body(), model)
+    body = await request.body()
+    if len(body) < LONG_BODY:
+        return parse_json(body, model)
+    return await _in_text_thread(partial(parse_json, body, model))
 
 
 async def _read_model_request(request: Request, model: type[R]) -> tuple[R, Service, str, Elmo]:
@@ -181,7 +186,7 @@ async def _tokens_of(
 
 
 async def _in_text_thread(call: Callable[[], T]) -> T:
-    """Tokenise beside the event loop; one request at a time, since they share the interpreter."""
+    """Run beside the event loop; one call at a time, since they share the interpreter."""
     return await asyncio.get_running_loop().run_in_executor(TEXT_THREAD, call)
 
 

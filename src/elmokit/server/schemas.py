@@ -22,9 +22,9 @@ Weight = Annotated[float, Field(ge=-1e4, le=1e4, allow_inf_nan=False)]
 Layers = Annotated[
     Literal["mean", "top", "all", "mix"]
     | Annotated[StrictInt, Field(ge=-100, le=100)]
-    | Annotated[
-        list[StrictInt | Weight], Field(fail_fast=True)
-    ],  # `layer_weights` tells them apart
+    | Annotated[  # `layer_weights` tells them apart
+        list[StrictInt | Weight], Field(fail_fast=True, max_length=100)
+    ],
     Field(description="mean, top, all, mix, a layer's number, or one weight per layer."),
 ]
 Pool = Annotated[
