@@ -1,26 +1,48 @@
-"""The files in configs are the presets, setting for setting, and the recipes of our own models."""
+"""The recipes inside the package: whole, taken as written, known by name."""
 
 from __future__ import annotations
 
 import tomllib
-from pathlib import Path
 
 import pytest
 
 import elmokit
-from elmokit.config import to_dict
+from elmokit.cli import main
+from elmokit.config import RECIPES as CONFIGS
+from elmokit.config import recipe_file, recipes, to_dict
+from elmokit.errors import ConfigError
 from elmokit.training import PRESETS, settings_for
 
-CONFIGS = Path(__file__).parents[1] / "configs"
 PLACES = {"corpus", "output"}
 """Where from and where to: the command line says it, a recipe does not."""
 
 
-RECIPES = ["medium-en", "small-en", "small-zh"]
+def test_presets_are_known_by_name():
+    assert list(PRESETS)[:5] == ["tiny", "small", "medium", "original", "paper"]
+    assert set(PRESETS) == {path.stem for path in CONFIGS.glob("*.toml")}
+    assert {"medium-en", "small-en", "small-zh"} < set(PRESETS)
 
 
-def test_every_preset_has_its_file():
-    assert {path.stem for path in CONFIGS.glob("*.toml")} == {*PRESETS, *RECIPES}
+def test_recipe_is_a_name_or_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tag-ner").mkdir()  # an output of that name does not hide the recipe
+    assert recipe_file("tag-ner", "tasks") == recipes("tasks")["tag-ner"]
+    assert settings_for("tiny", "small-en") == PRESETS["small-en"]
+    (tmp_path / "small-en.toml").write_text("[run]\nmax_steps = 7\n", "utf-8")
+    assert settings_for("tiny", "small-en.toml").run.max_steps == 7
+    with pytest.raises(ConfigError, match=r"tag-nre: neither a TOML file nor one of .*tag-ner"):
+        recipe_file("tag-nre", "tasks")
+
+
+def test_recipes_lists_and_prints_them(capsys):
+    assert main(["recipes"]) == 0
+    listed = capsys.readouterr().out
+    for name in (*recipes(), *recipes("tasks")):
+        line = next(line for line in listed.splitlines() if line.split()[0] == name)
+        assert len(line.split()) > 3, "says what it is"
+        assert main(["recipes", name]) == 0
+        assert tomllib.loads(capsys.readouterr().out)
+    assert main(["recipes", "nonsense"]) == 1
 
 
 @pytest.mark.parametrize("name", ["small-en", "small-zh"])
@@ -36,7 +58,7 @@ def test_config_is_its_preset_whatever_it_changes(name, base):
     assert settings_for(base, CONFIGS / f"{name}.toml") == PRESETS[name]
 
 
-@pytest.mark.parametrize("name", [*PRESETS, *RECIPES])
+@pytest.mark.parametrize("name", PRESETS)
 def test_config_names_every_setting(name):
     def names(table: dict[str, object], path: str = "") -> set[str]:
         found: set[str] = set()
@@ -49,7 +71,7 @@ def test_config_names_every_setting(name):
     assert names(written) == names(to_dict(whole)) - PLACES
 
 
-@pytest.mark.parametrize("name", [*PRESETS, *RECIPES])
+@pytest.mark.parametrize("name", PRESETS)
 def test_config_is_taken_as_written(name):
     """Each is a change of a preset, as `elmokit pretrain --config` takes it."""
 

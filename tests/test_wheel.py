@@ -25,6 +25,7 @@ import pytest
 
 import elmokit
 from elmokit.checkpoints.sources import DEFAULT_MODEL, embedded_models
+from elmokit.config import RECIPES
 
 ROOT = Path(__file__).parents[1]
 MOST_MEGABYTES = 45
@@ -122,6 +123,8 @@ def test_wheel_holds_every_model_whole(wheel):
         "LICENSE",
         "NOTICE",
     }
+    for path in RECIPES.rglob("*.toml"):
+        assert f"elmokit/configs/{path.relative_to(RECIPES).as_posix()}" in held
     assert not [name for name in held if name.startswith(("tests/", "benchmarks/", "configs/"))]
     assert wheel.stat().st_size < MOST_MEGABYTES * 1e6
 

@@ -59,7 +59,7 @@ def reproduce(name: str) -> str:
     return f"""## Make it again
 
 ```console
-$ elmokit pretrain corpus -o {name} --config configs/{name}.toml
+$ elmokit pretrain corpus -o {name} --preset {name}
 $ elmokit convert {name} {name}-compact --storage compact --words {words}
 ```
 

@@ -1,6 +1,6 @@
 """Does training give the same losses twice? Two short runs with one config and one seed.
 
-Run: python -m benchmarks.models.reproduce CORPUS --config configs/small-en.toml [--steps 200]
+Run: python -m benchmarks.models.reproduce CORPUS --preset small-en [--steps 200]
          [--device cuda] [--save NAME]
 
 CORPUS is a folder made by ``elmokit corpus prepare``. Both runs are made one after the other, each

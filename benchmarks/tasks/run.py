@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.report import RESULTS, ROOT
+from benchmarks.report import RESULTS
 from benchmarks.tasks.data import (
     FOLDER,
     RECIPES,
@@ -57,7 +57,7 @@ class Plan:
     """How a set is run.
 
     Attributes:
-        recipe: Its settings, a file in configs/tasks.
+        recipe: Its settings: the name of a recipe.
         train: The most training examples, unless --train says otherwise; 0: all.
         dev: The most development examples; 0: all.
         overrides: Further settings.
@@ -199,7 +199,7 @@ class Benchmark:
     def _config(self, data: BenchmarkSet, seed: int, *overrides: str) -> Any:
         plan = PLANS[data.name]
         every = (*self._overrides(plan), f"run.seed={seed}", *overrides)
-        return task_settings(data.task, ROOT / "configs/tasks" / f"{plan.recipe}.toml", every)
+        return task_settings(data.task, plan.recipe, every)
 
     def _train(
         self,

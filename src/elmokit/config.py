@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from elmokit.errors import ConfigError
@@ -286,6 +287,32 @@ def published_shape(name: str) -> ModelConfig:
         characters=CharacterConfig(highways=highways),
         lstm=LstmConfig(cells=cells, width=width, cell_clip=3.0, projection_clip=3.0),
     )
+
+
+RECIPES = Path(__file__).parent / "configs"
+"""Settings in TOML: presets of pretraining, and recipes of tasks in ``tasks``."""
+
+
+def recipes(folder: str = "") -> dict[str, Path]:
+    """The recipes inside the package, by name; those of tasks with ``folder="tasks"``."""
+    found = sorted((RECIPES / folder).glob("*.toml"), key=lambda path: path.stem)
+    order = ("tiny", "small", "medium", "original", "paper")  # by size
+    found.sort(key=lambda path: order.index(path.stem) if path.stem in order else len(order))
+    return {path.stem: path for path in found}
+
+
+def recipe_file(given: str | Path, folder: str = "") -> Path:
+    """A TOML file of one's own, or the recipe of this name.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    path, known = Path(given), recipes(folder)
+    if path.suffix == ".toml" or path.is_file():
+        return path
+    if str(given) not in known:
+        raise ConfigError(f"{given}: neither a TOML file nor one of {', '.join(known)}")
+    return known[str(given)]
 
 
 Config = TypeVar("Config")

@@ -60,7 +60,8 @@ def test_models_lists_one_line_each(run, monkeypatch, tmp_path, model):
         "other",
         f"{sources.DEFAULT_MODEL} (default)",
     ]
-    assert "32 wide, 3 layers, 105,124 parameters, 42" in lines[0]
+    assert "for tests, 32 wide, 3 layers, 105,124 parameters, 42" in lines[0]
+    assert ": English, " in lines[1]
     found = json.loads(run("models", "--json").out)
     assert [entry["default"] for entry in found] == [False, True]
     assert json.loads(run("info", "other", "--json").out)["bytes"] == found[0]["bytes"]

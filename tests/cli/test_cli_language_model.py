@@ -15,6 +15,7 @@ from elmokit.lm.generation import generate
 from elmokit.lm.perplexity import perplexity
 from elmokit.lm.scoring import score
 from elmokit.lm.substitutes import substitutes
+from elmokit.text import join_tokens
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 STANDARD = GOLDEN / "tf-checkpoint" / "standard"
@@ -176,11 +177,12 @@ def test_generate_prints_prompt_and_text(run, standard):
     result = run("generate", "--model", STANDARD, "the cat", "--tokens", 8, "--seed", 4)
     assert result.code == 0, result.err
     want = ["the", "cat", *generate(standard, "the cat", tokens=8, seed=4)]
-    assert result.out == " ".join(want) + "\n"
+    assert result.out == join_tokens(want) + "\n"
+    assert result.out == standard.generate("the cat", 8, seed=4) + "\n"
     greedy = run(
         "generate", "--model", STANDARD, "the cat", "--temperature", 0, "--top-p", 0.5, "--top-k", 3
     )
-    assert greedy.out.split()[2:] == generate(standard, "the cat", temperature=0)
+    assert greedy.out == standard.generate("the cat", temperature=0) + "\n"
     assert run("generate", "--model", STANDARD).code == 0
 
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from small_runs import structured_text
 
 import elmokit
 from elmokit.cli import main
+from elmokit.training.pretrain import draw_curves
 from elmokit.training.trainer import PretrainTrainer
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -76,8 +79,9 @@ def test_adapt_says_what_it_gains(text, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ("optimizer.rat=1", "rat"),
-        ("optimizer.lr=fast", "optimizer.lr"),
+        ("optimizer.rat=1", "error: optimizer.rat: unknown field 'rat'"),
+        ("optimizer.lr=fast", "settings.optimizer.lr: expected float"),
+        ("model.lstm.cells.x=1", "model.lstm.cells is a single value"),
         ("data.rows=0", "rows"),
         ("loss.kind=hinge", "kind"),
         ("run.max_steps", "name=value"),
@@ -85,6 +89,7 @@ def test_adapt_says_what_it_gains(text, tmp_path, capsys):
 )
 def test_impossible_settings_are_named(text, tmp_path, capsys, change, named):
     command = ["pretrain", str(text), "-o", str(tmp_path / "model"), "--set", change]
+    command += ["--preset", "tiny", "--max-steps", "4"]  # another setting is not to blame
     assert main(command) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -101,6 +106,46 @@ def test_text_that_cannot_be_used_leaves_nothing_behind(tmp_path, capsys, conten
     assert error.count("\n") == 1
     assert "text.txt" in error
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_pretrain_on_a_cpu_takes_tiny_and_says_what_small_would_take(text, tmp_path, capsys):
+    command = ["pretrain", str(text), "-o", str(tmp_path / "model"), "--device", "cpu"]
+    command += [*SMALLER, "--sentences", "line", "--heldout", "0.1"]
+    assert main([*command, "--max-steps", "2"]) == 0
+    note = capsys.readouterr().err.splitlines()[0]
+    assert re.fullmatch(
+        r".*the preset is tiny; --preset small would take at least [\d,]+ h.*", note
+    )
+    settings = tomllib.loads((tmp_path / "model/training/settings.toml").read_text("utf-8"))
+    assert settings["model"]["characters"]["max_characters"] == 24  # of tiny
+    assert main([*command, "--max-steps", "2", "--preset", "tiny", "--resume"]) == 0
+    assert "preset" not in capsys.readouterr().err
+
+
+def test_adapt_prints_its_gain_once(text, tmp_path, capsys):
+    command = ["adapt", str(text), "-o", str(tmp_path / "adapted"), "--device", "cpu"]
+    command += ["-m", str(GOLDEN / "tf-checkpoint" / "standard"), "--sentences", "line"]
+    command += ["--heldout", "0.1", "--max-steps", "2", "--set", "data.rows=4"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    (line,) = printed.out.splitlines()
+    assert re.fullmatch(r"held-out perplexity \S+ before, \S+ after \(-?[\d.]+% lower\)", line)
+    assert printed.err.count("predictions per direction") == 1
+
+
+def test_curves_of_one_evaluation_show_it(tmp_path):
+    log, picture = tmp_path / "log.jsonl", tmp_path / "curves.svg"
+    entries = [{"kind": "train", "step": n, "loss": 5 - n / 9} for n in range(9)]
+    entries += [{"kind": "heldout", "step": 8, "perplexity": 50.0, "forward": 60.0}]
+    log.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), "utf-8")
+    assert draw_curves(log, picture)
+    one = picture.read_text("utf-8")
+    entries += [{"kind": "heldout", "step": 9, "perplexity": 40.0, "forward": 50.0}]
+    log.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), "utf-8")
+    assert draw_curves(log, picture)
+    markers = re.compile(r'<g clip-path="url\(#\w+\)">\s*<use ')
+    assert len(markers.findall(one)) == 2
+    assert not markers.findall(picture.read_text("utf-8"))
 
 
 def test_unknown_preset_is_a_wrong_call(text, tmp_path, capsys):

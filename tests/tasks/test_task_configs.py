@@ -1,24 +1,24 @@
-"""Every recipe in configs/tasks is read by the task that its name begins with."""
+"""Every recipe of a task is read by the task that its name begins with."""
 
 from __future__ import annotations
 
 import tomllib
-from pathlib import Path
 
 import pytest
 
-from elmokit.config import dumps_toml, loads_toml, to_dict
+from elmokit.config import dumps_toml, loads_toml, recipes, to_dict
 from elmokit.errors import ConfigError
 from elmokit.tasks import get_task, task_names
 from elmokit.tasks.fit import task_settings
 
-RECIPES = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.toml"))
+RECIPES = list(recipes("tasks").values())
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipe_changes_its_task(path):
     task = path.stem.partition("-")[0]
-    settings = task_settings(task, path)
+    settings = task_settings(task, path.stem)
+    assert settings == task_settings(task, path)
     assert settings != task_settings(task, None)
 
     def contains(whole: dict[str, object], part: dict[str, object]) -> bool:

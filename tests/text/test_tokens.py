@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import ConfigError, MissingExtraError
-from elmokit.text.tokens import get_tokenizer
+from elmokit.text.tokens import get_tokenizer, join_tokens
 
 WORDS = get_tokenizer("words")
 
@@ -311,3 +311,29 @@ def test_spacy_without_the_language_is_a_config_error() -> None:
 def test_borrowed_tokenisers_cover_the_text(name: str, text: str) -> None:
     tokenizer = get_tokenizer(name)
     check_spans(text, tokenizer.spans(text), tokenizer.tokenize(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The city's mayor (55) didn't come.",
+        '"I know," he said, "it\'s 5% of $10."',
+        "The boys' house isn't far; they'll see.",
+        "He said 'yes' and left [again] …",
+        "我爱北京。",
+        "她说：“好！”",
+        "",
+    ],
+)
+def test_join_tokens_writes_text_as_it_was(text):
+    tokens = get_tokenizer("chars" if "我" in text or "她" in text else "words").tokenize(text)
+    joined = join_tokens(tokens)
+    assert joined.replace(" ", "") == text.replace(" ", "")
+    assert joined == text.replace(" …", "…")
+
+
+def test_join_tokens_of_chinese_words_has_no_spaces():
+    assert (
+        join_tokens(["我们", "在", "北京", "，", "用", "Python", "。"]) == "我们在北京，用Python。"
+    )
+    assert join_tokens(["저는", "학생입니다", "."]) == "저는 학생입니다."

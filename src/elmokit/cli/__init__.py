@@ -2,8 +2,8 @@
 
 One module per verb: encode, similar, table; corpus, pretrain (also adapt); train, evaluate, predict
 (with common options in task_options); probe; convert, serve, bench. lm has the language model's
-verbs (score, perplexity, substitutes, generate), info also models. options has what several share.
-Nothing heavy is imported before a verb runs, so that ``--help`` answers at once.
+verbs (score, perplexity, substitutes, generate), info also models and recipes; options has what
+several share. Nothing heavy is imported before a verb runs, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``elmokit info``: what a model is made of; ``elmokit models``: those inside the package."""
+"""``elmokit info``: what a model is made of; ``models`` and ``recipes``: what the package holds."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ EXAMPLES = {
         "elmokit info --check",
     ),
     "models": ("elmokit models", "elmokit models --json"),
+    "recipes": ("elmokit recipes", "elmokit recipes tag-ner"),
 }
 
 CHECK_HELP = (
     "Compare numbers that the embedded models compute here with stored ones; all models when none "
     "is named."
 )
+LANGUAGES = {"en": "English", "zh": "Chinese"}
+"""Of the embedded models, whose names end in a code."""
 PARTS = {"encoder": "token encoder", "lstm": "LSTM", "softmax": "softmax", "mixes": "mixes"}
 """First part of a tensor's canonical name, and what people call it."""
 
@@ -180,11 +183,33 @@ def models(*, as_json: Json = False) -> None:
     for model in found:
         default = " (default)" if model["default"] else ""
         print(
-            f"{model['name']}{default}: {model['dim']} wide, {model['layers']} layers, "
+            f"{model['name']}{default}: {model['language']}, {model['dim']} wide, "
+            f"{model['layers']} layers, "
             f"{model['parameters']:,} parameters, {readable_size(model['bytes'])}"
         )
     if not found:
         print("no models are embedded; give --model a path or hf:OWNER/NAME")
+
+
+def recipes(name: Annotated[str | None, Parameter(name="NAME")] = None, /) -> None:
+    """List the recipes: presets for pretrain --preset, settings for train --config.
+
+    Args:
+        name: Print this recipe, a TOML file; copy and edit it for one of your own.
+    """
+    from elmokit.config import recipe_file, recipes
+
+    found = {"pretrain --preset": recipes(), "train --config": recipes("tasks")}
+    if name is not None:
+        folder = "tasks" if name in found["train --config"] else ""
+        print(recipe_file(name, folder).read_text(encoding="utf-8"), end="")
+        return
+    for option, files in found.items():
+        print(f"elmokit {option}")
+        for recipe, path in files.items():
+            about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "")
+            first = about.removeprefix("# ").partition(". ")[0].rstrip(".")
+            print(f"  {recipe:<20} {first}")
 
 
 def _describe_embedded(name: str) -> dict[str, Any]:
@@ -195,6 +220,7 @@ def _describe_embedded(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "default": name == DEFAULT_MODEL,
+        "language": LANGUAGES.get(name.rpartition("-")[2], "for tests"),
         "dim": checkpoint.config.dim,
         "layers": checkpoint.config.layers,
         "parameters": sum(math.prod(tensor.shape) for tensor in checkpoint.weights.values()),

@@ -285,17 +285,8 @@ def generate(  # noqa: D417 - options that verbs share bring their own help
         top_p: Nucleus sampling: the smallest set of words with this cumulative probability.
         seed: The same seed gives the same text.
     """
-    from elmokit.lm.generation import generate as write
-
     elmo = load_predicting(model, loading)
-    beginning = elmo.tokenize(prompt)
-    written = write(
-        elmo,
-        beginning,
-        tokens=tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
+    text = elmo.generate(
+        prompt, tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
-    print(" ".join([*beginning, *written]))
+    print(text)

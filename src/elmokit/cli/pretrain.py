@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter, validators
 
 from elmokit.cli.options import AtLeastOne, Device, Field, Json, Model, RayAddress, UsageError
+from elmokit.config import recipes
 
 if TYPE_CHECKING:
     from elmokit.corpus.prepare import CorpusConfig
+    from elmokit.training.settings import PretrainConfig
 
 EXAMPLES = {
     "pretrain": (
@@ -100,8 +104,8 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
     /,
     *,
     output: Output,
-    preset: Literal["tiny", "small", "medium", "original", "paper"] = "small",
-    config: Path | None = None,
+    preset: str | None = None,
+    config: str | None = None,
     changes: Set = (),
     max_steps: Annotated[int | None, AtLeastOne] = None,
     options: TrainingOptions = _DEFAULTS,
@@ -114,7 +118,8 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
 
     Args:
         preset: tiny: minutes on a laptop. small, medium, original: the published shapes. paper:
-            the published recipe to the letter.
+            the published recipe to the letter. small-en, small-zh, medium-en: those of our own
+            models. When left out: small on a GPU, tiny on a CPU.
         config: TOML file with settings that replace the preset's.
         max_steps: How many steps; the preset's when left out.
         tensorboard: Write for TensorBoard too.
@@ -127,13 +132,27 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
     if ray_workers and device not in (None, "cpu", "cuda"):
         raise UsageError(f"--device {device}: Ray picks the GPU; give cpu, cuda or nothing")
 
+    if preset is not None and preset not in recipes():
+        raise UsageError(f"--preset {preset}: there are {', '.join(recipes())}")
+
     from elmokit.training.display import read_log
     from elmokit.training.pretrain import pretrain as train
+    from elmokit.training.pretrain import run_description
     from elmokit.training.run_folder import LOG_FILE, RUN_FOLDER
     from elmokit.training.settings import settings_for
 
-    settings = settings_for(preset, config, options.overrides(changes, max_steps))
+    overrides = options.overrides(changes, max_steps)
+    on_cpu = runs_on_cpu(device) and not ray_workers
+    settings = settings_for(preset or ("tiny" if on_cpu else "small"), config, overrides)
     settings = replace(settings, corpus=texts, output=str(output))
+    run_description(settings)  # refuses what cannot be trained on
+    if on_cpu and preset is None and config is None:
+        hours = least_hours(settings_for("small", None, overrides))
+        print(
+            "elmokit: note: no GPU is used, so the preset is tiny; --preset small would take at "
+            f"least {hours:,.0f} h on this CPU",
+            file=sys.stderr,
+        )
     preparation = options.preparation(options.tokenizer or settings.model.text.tokenizer)
     if ray_workers:
         from elmokit.ray.train import pretrain_with_ray
@@ -162,6 +181,31 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
         evaluations = [entry for entry in entries if entry["kind"] == "heldout"]
         best = min(evaluations, key=lambda entry: float(entry["score"]))
         print(json.dumps({"model": str(output), "best": best}, indent=2))
+
+
+def runs_on_cpu(device: str | None) -> bool:
+    """Whether training runs on the CPU, where no device means a GPU when there is one."""
+    import torch
+
+    return device == "cpu" or (device is None and not torch.cuda.is_available())
+
+
+def least_hours(settings: PretrainConfig) -> float:
+    """How long the run's matmuls alone take on this CPU, by a short measurement."""
+    import torch
+
+    lstm, rows = settings.model.lstm, settings.data.rows
+    layer = 4 * lstm.cells * 2 * lstm.width + lstm.cells * lstm.width
+    predicted = settings.loss.negatives * lstm.width
+    token = 2 * (lstm.layers * layer + predicted) * len(lstm.directions)  # FLOP, forward pass
+    tokens = settings.run.max_steps * rows * settings.data.unroll
+    x, weight = torch.randn(256, lstm.width), torch.randn(lstm.width, 4 * lstm.cells)
+    x @ weight  # the first one prepares
+    start, rounds = time.perf_counter(), 20
+    for _ in range(rounds):
+        x @ weight
+    rate = rounds * 2 * x.numel() * weight.shape[1] / (time.perf_counter() - start)
+    return 3 * token * tokens / rate / 3600  # the backward pass is two more
 
 
 def adapt(  # noqa: D417 - options that verbs share bring their own help
@@ -205,4 +249,8 @@ def adapt(  # noqa: D417 - options that verbs share bring their own help
         perplexities = {"before": result.before.to_dict(), "after": result.after.to_dict()}
         print(json.dumps({"model": result.elmo.source, **perplexities}, indent=2))
     else:
-        print(f"before: {result.before}\n\nafter: {result.after}")
+        before, after = result.before.perplexity, result.after.perplexity
+        print(
+            f"held-out perplexity {before:.4g} before, {after:.4g} after "
+            f"({1 - after / before:.1%} lower)"
+        )

@@ -15,6 +15,7 @@ from elmokit.tasks import describe_tasks
 EXAMPLES = (
     "elmokit train classify --train train.tsv --dev dev.tsv -o my-classifier",
     "elmokit train tag --train train.conll --dev dev.conll -o my-tagger",
+    "elmokit train tag --train train.conll --dev dev.conll -o ner --config tag-ner",
     "elmokit train tag --train train.conll --dev dev.conll -o plain --model none",
     "elmokit train classify --train train.tsv --dev dev.tsv -o gains --compare",
 )
@@ -30,7 +31,7 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     test: Path | None = None,
     elmo: Annotated[tuple[str, ...], SeveralModels] = (),
     static: StaticFile = None,
-    config: Path | None = None,
+    config: str | None = None,
     changes: Set = (),
     epochs: Annotated[int | None, AtLeastOne] = None,
     seed: int | None = None,
@@ -57,7 +58,8 @@ def train(  # noqa: D417 - options that verbs share bring their own help
         elmo: The model: folder, weights file, archive, embedded name or hf:OWNER/NAME, or the
             folder of another encoder; several, one after another, are concatenated; none to
             train without ELMo. The embedded model when left out.
-        config: TOML file with settings that replace the task's own.
+        config: TOML file with settings that replace the task's own, or the name of a recipe, such
+            as tag-ner; elmokit recipes lists them.
         epochs: The most passes over the training data.
         seed: Decides everything random.
         fine_tune: Train the biLM too, at a lower learning rate.

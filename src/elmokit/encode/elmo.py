@@ -428,8 +428,12 @@ class Elmo:
         top_p: float | None = None,
         seed: int | None = None,
     ) -> str:
-        """Continue a text, word by word, until the sentence ends or has `tokens` more words."""
+        """Continue a text, word by word, until the sentence ends or has `tokens` more words.
+
+        Words are joined as people write them; `elmokit.lm.generate` returns the new tokens.
+        """
         from elmokit.lm.generation import generate
+        from elmokit.text.tokens import join_tokens
 
         new = generate(
             self,
@@ -440,7 +444,7 @@ class Elmo:
             top_p=top_p,
             seed=seed,
         )
-        return " ".join([*self.tokens(prompt, 0), *new])
+        return join_tokens([*self.tokens(prompt, 0), *new])
 
     def reset_state(self) -> None:
         """Set the state that ``state="carry"`` keeps between calls to zero."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from elmokit.checkpoints.sources import DEFAULT_MODEL
-from elmokit.config import from_dict, to_dict
+from elmokit.config import from_dict, recipe_file, to_dict
 from elmokit.engines import check_device
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import check_output
@@ -140,7 +140,8 @@ def task_settings(
 
     Args:
         task: Its name.
-        config: Settings, or a TOML file that changes the task's defaults, or nothing.
+        config: Settings; a TOML file or the name of a recipe (``tag-ner``) that changes the task's
+            defaults; or nothing.
         overrides: Texts such as ``run.epochs=5``, which change the file's or the default settings.
     """
     kind = get_task(task).config_type
@@ -148,7 +149,8 @@ def task_settings(
         if not isinstance(config, kind):
             raise ConfigError(f"{task} takes a {kind.__name__}, not a {type(config).__name__}")
         return config
-    return settings_from(kind(), task, Path(config) if config is not None else None, overrides)
+    file = None if config is None else recipe_file(config, "tasks")
+    return settings_from(kind(), task, file, overrides)
 
 
 class TaskRun:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from elmokit.text.inputs import ByteAlphabet, UnicodeAlphabet
     from elmokit.text.readers import numbered_lines, read_texts
     from elmokit.text.sentences import sentence_spans, split_sentences
-    from elmokit.text.tokens import Tokenizer, get_tokenizer
+    from elmokit.text.tokens import Tokenizer, get_tokenizer, join_tokens
     from elmokit.text.vocab import Vocabulary, read_vocabulary
 else:
     __getattr__, __dir__, __all__ = lazy_names(
@@ -23,7 +23,7 @@ else:
         {
             "readers": "numbered_lines read_texts",
             "sentences": "sentence_spans split_sentences",
-            "tokens": "Tokenizer get_tokenizer",
+            "tokens": "Tokenizer get_tokenizer join_tokens",
             "inputs": "ByteAlphabet UnicodeAlphabet",
             "vocab": "Vocabulary read_vocabulary",
         },

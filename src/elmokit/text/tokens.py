@@ -212,6 +212,39 @@ def check_tokenizer(name: object) -> None:
     get_tokenizer(name)
 
 
+_TO_THE_LEFT = re.compile(
+    r"[.,;:!?%)\]}”’»…，。；：！？、）」』》]+|['’](?i:s|m|d|ll|re|ve)|(?i:n['’]t)|''"
+)
+_TO_THE_RIGHT = re.compile(r"[(\[{“‘«$£€#（「『《]|``")
+_NO_SPACES = re.compile(
+    r"[\u2e80-\u312f\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+)
+"""Scripts without spaces between words, and their punctuation."""
+_PLAIN_QUOTES = ('"', "'")
+
+
+def join_tokens(tokens: Iterable[str]) -> str:
+    """Tokens as a text that people would write, the opposite of ``tokenize``.
+
+        >>> join_tokens(["The", "city", "'s", "mayor", "(", "55", ")", "did", "n't", "come", "."])
+        "The city's mayor (55) didn't come."
+
+    Clitics and closing punctuation follow the word directly, opening punctuation precedes it, and
+    Chinese and Japanese have no spaces.
+    """
+    text, glued = "", True  # glued: no space before the next token
+    opened: set[str] = set()
+    for token in tokens:
+        closes = token in opened or (token == "'" and text.endswith("s"))
+        left = closes or _TO_THE_LEFT.fullmatch(token) is not None
+        meet = _NO_SPACES.fullmatch(text[-1:]) or _NO_SPACES.match(token)
+        text += token if glued or left or meet or not text else f" {token}"
+        glued = not closes and (token in _PLAIN_QUOTES or bool(_TO_THE_RIGHT.fullmatch(token)))
+        if token in _PLAIN_QUOTES:
+            opened ^= {token} if glued or token in opened else set()
+    return text
+
+
 class _PatternTokenizer(Tokenizer):
     """A tokeniser that is one regular expression whose first group is the token."""
 

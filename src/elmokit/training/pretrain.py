@@ -338,13 +338,14 @@ def draw_curves(log: Path, picture: Path) -> bool:
     train = [e for e in entries if e["kind"] == "train"]
     heldout = [e for e in entries if e["kind"] == "heldout"]
     figure = Figure(figsize=(10, 4), layout="tight")
-    axes = figure.subplots(1, 2)
+    axes = figure.subplots(1, 2, sharex=True)
     axes[0].plot([e["step"] for e in train], [e["loss"] for e in train], color="black", lw=0.8)
     axes[0].set(xlabel="step", ylabel="training loss (nats per token)")
     for name, line in (("forward", "--"), ("backward", ":"), ("perplexity", "-")):
         points = [(e["step"], e[name]) for e in heldout if name in e]
         if points:
-            axes[1].plot(*zip(*points, strict=True), line, color="black", label=name)
+            dots = {"marker": "o"} if len(points) == 1 else {}  # no line joins a single point
+            axes[1].plot(*zip(*points, strict=True), line, color="black", label=name, **dots)
     axes[1].set(xlabel="step", ylabel="held-out perplexity", yscale="log")
     if heldout:
         axes[1].legend()

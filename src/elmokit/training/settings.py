@@ -10,23 +10,22 @@ import tomllib
 import types
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hints
 
 from elmokit.config import (
-    CharacterConfig,
     Config,
-    LstmConfig,
     ModelConfig,
     SoftmaxConfig,
-    TextConfig,
     WordConfig,
     check,
     check_not_negative,
     check_positive,
     from_dict,
-    published_shape,
+    loads_toml,
+    recipe_file,
+    recipes,
     to_dict,
     with_present_names,
 )
@@ -169,65 +168,22 @@ class PretrainConfig:
     run: RunConfig = field(default_factory=RunConfig)
 
 
-_SMALL_FILTERS = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128))
-
-
-def _for_running_text(model: ModelConfig) -> ModelConfig:
-    """A published shape, whose own text was split beforehand, for text as people write it."""
-    return replace(model, text=replace(model.text, tokenizer="words"))
-
-
 PRESETS: dict[str, PretrainConfig] = {
-    # Minutes on a laptop CPU: shows that everything works, and learns real structure.
-    "tiny": PretrainConfig(
-        model=ModelConfig(
-            text=TextConfig(tokenizer="words"),
-            characters=CharacterConfig(filters=_SMALL_FILTERS, max_characters=24, highways=1),
-            lstm=LstmConfig(cells=256, width=64, cell_clip=3.0, projection_clip=3.0),
-        ),
-        data=DataConfig(vocabulary=10_000, rows=64, unroll=20),
-        loss=LossConfig(kind="sampled", negatives=1024),
-        optimizer=OptimizerConfig(lr=4e-3, warmup=100),
-        run=RunConfig(max_steps=2_000, dropout=0.0, evaluate_every=500, save_every=500),
-    ),
-    "small": PretrainConfig(
-        model=_for_running_text(published_shape("small")),
-        data=DataConfig(vocabulary=65_000, rows=512, unroll=32),
-        run=RunConfig(max_steps=20_000, precision="bfloat16"),
-    ),
-    "medium": PretrainConfig(
-        model=_for_running_text(published_shape("medium")),
-        data=DataConfig(vocabulary=100_000, rows=512, unroll=32),
-        run=RunConfig(max_steps=40_000, precision="bfloat16"),
-    ),
-    "original": PretrainConfig(
-        model=_for_running_text(published_shape("original")),
-        data=DataConfig(vocabulary=793_471, rows=2048, unroll=20),
-        optimizer=OptimizerConfig(lr=1e-3, warmup=1_000),
-        run=RunConfig(max_steps=50_000, precision="bfloat16"),
-    ),
-    # The published recipe to the letter (bilm-tf's train_elmo.py): ten passes over the billion
-    # words, tokens split by spaces, the rows of its three GPUs together.
-    "paper": PretrainConfig(
-        model=published_shape("original"),
-        data=DataConfig(vocabulary=793_471, min_count=1, rows=384, unroll=20, carry=True),
-        loss=LossConfig(kind="sampled", negatives=8192, times_unroll=True),
-        optimizer=OptimizerConfig(
-            name="adagrad", lr=0.2, schedule="constant", warmup=0, accumulator=1.0, clip_norm=10.0
-        ),
-        run=RunConfig(max_steps=1_000_840, dropout=0.1),
-    ),
+    name: loads_toml(PretrainConfig, path.read_text(encoding="utf-8"), str(path))
+    for name, path in recipes().items()
 }
+"""The presets, and the recipes of our own models, by name; each is a file in the package."""
 
 
 def settings_for(
-    preset: str, file: Path | None = None, overrides: Sequence[str] = ()
+    preset: str, file: str | Path | None = None, overrides: Sequence[str] = ()
 ) -> PretrainConfig:
     """Settings from a preset, changed by a TOML file, changed by single overrides.
 
     Args:
         preset: A name in `PRESETS`.
-        file: TOML with the tables model, data, loss, optimizer, run; any part may be missing.
+        file: TOML with the tables model, data, loss, optimizer, run; any part may be missing. Or
+            the name of a preset.
         overrides: Texts such as ``optimizer.lr=0.001`` or ``model.lstm.cells=512``.
 
     Raises:
@@ -235,7 +191,8 @@ def settings_for(
     """
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)}")
-    return settings_from(PRESETS[preset], f"preset {preset}", file, overrides)
+    path = None if file is None else recipe_file(file)
+    return settings_from(PRESETS[preset], f"preset {preset}", path, overrides)
 
 
 def settings_from(
@@ -282,13 +239,22 @@ def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 
 def _hint(kind: type, path: Sequence[str]) -> object:
-    """The type of a setting; None if there is no such setting."""
+    """The type of a setting.
+
+    Raises:
+        ConfigError: There is no such setting.
+    """
     hint: Any = kind
-    for name in path:
+    for number, name in enumerate(path):
         if isinstance(hint, types.UnionType):
             hint = next(option for option in get_args(hint) if option is not type(None))
+        known = [item.name for item in fields(hint)] if is_dataclass(hint) else []
         present = getattr(hint, "OLD_NAMES", {}).get(name, name)
-        hint = get_type_hints(hint).get(present) if is_dataclass(hint) else None
+        if present not in known:
+            above = ".".join(path[:number])
+            ways = f"known: {', '.join(known)}" if known else f"{above} is a single value"
+            raise ConfigError(f"{'.'.join(path)}: unknown field {name!r}; {ways}")
+        hint = get_type_hints(hint)[present]
     return hint
 
 
