@@ -100,6 +100,22 @@ def test_answers_are_those_of_the_predictor(client, trained, task):
     assert answer.status_code == 200, answer.text
     found = [item["answer"] for item in answer.json()["items"]]
     assert found == trained[task].predict(GOOD[task])
+    asked = {"predictor": task, "items": GOOD[task], "details": True}
+    answer = client.post("/v1/predict", json=asked)
+    if task == "seq2seq":
+        assert (answer.status_code, answer.json()["detail"]) == (
+            422, "seq2seq: answers of this task have no details"
+        )  # fmt: skip
+        return
+    assert answer.status_code == 200, answer.text
+    items = answer.json()["items"]
+    assert [item["answer"] for item in items] == found
+    expected = [details.to_dict() for details in trained[task].predict(GOOD[task], details=True)]
+    for item, details in zip(items, expected, strict=True):
+        assert item["details"]["score"] == pytest.approx(details["score"], rel=1e-4)
+        assert [piece["start"] for piece in item["details"]["spans"]] == [
+            piece["start"] for piece in details["spans"]
+        ]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.tasks.model import Crf
-from elmokit.tasks.tag.spans import illegal_index
+from elmokit.tasks.tag.marginals import score_path, tag_posteriors
+from elmokit.tasks.tag.spans import illegal_index, tags_to_spans
 from elmokit.tasks.tag.task import constrained_crf
 
 torchcrf = pytest.importorskip("torchcrf", reason="pytorch-crf is a development extra")
@@ -184,3 +185,74 @@ def test_crf_takes_no_part_in_empty_sequences():
     assert losses[0] == 0
     assert losses[1] > 0
     assert [len(path) for path in crf.best(scores, mask)] == [0, 2]
+
+
+@given(st.integers(1, 4), st.lists(st.integers(0, 4), min_size=1, max_size=3), st.integers(0, 1000))
+def test_marginals_and_chances_are_sums_over_sequences(labels, lengths, seed):
+    crf = random_crf(labels, seed)
+    generator = torch.Generator().manual_seed(seed)
+    size = max(1, *lengths)
+    scores = 3 * torch.randn(len(lengths), size, labels, generator=generator)
+    mask = torch.arange(size)[None, :] < torch.tensor(lengths)[:, None]
+    for row, posterior in enumerate(tag_posteriors(crf, scores, mask)):
+        length = lengths[row]
+        assert posterior.marginals.shape == (length, labels)
+        if not length:
+            continue
+        every = all_sequences(crf, scores[row, :length])
+        shares = torch.tensor(list(every.values()), dtype=torch.double).softmax(0).tolist()
+        chances = dict(zip(every, shares, strict=True))
+        for at, label in itertools.product(range(length), range(labels)):
+            expected = sum(share for path, share in chances.items() if path[at] == label)
+            assert posterior.marginals[at, label] == pytest.approx(expected, abs=1e-6)
+        path = max(chances, key=chances.get)
+        for start, end in itertools.combinations(range(length + 1), 2):
+            expected = sum(
+                share
+                for other, share in chances.items()
+                if other[start:end] == path[start:end] and other[end : end + 1] != (0,)
+            )
+            assert posterior.chance(path, start, end, [0]) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_marginals_are_the_gradients_of_pytorch_crf(seed):
+    ours, theirs = random_crf(5, seed), torchcrf.CRF(5, batch_first=True)
+    with torch.no_grad():
+        theirs.transitions.copy_(ours.transitions)
+        theirs.start_transitions.copy_(ours.start)
+        theirs.end_transitions.copy_(ours.end)
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(3, 6, 5, generator=generator, requires_grad=True)
+    mask = torch.arange(6)[None, :] < torch.tensor([6, 2, 4])[:, None]
+    gold = torch.zeros(3, 6, dtype=torch.long)
+    theirs(scores, gold, mask, reduction="sum").neg().backward()  # log-partition minus the score
+    expected = scores.grad + torch.nn.functional.one_hot(gold, 5) * mask[:, :, None]
+    found, _, _ = ours.posterior(scores, mask)
+    torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scheme", ["bio", "bioes"])
+def test_score_of_a_span_is_the_share_of_the_sequences_that_have_it(scheme):
+    labels = ["O", "B-A", "I-A", "B-B", "I-B"]
+    labels += ["E-A", "S-A", "S-B"] if scheme == "bioes" else []
+    generator = torch.Generator().manual_seed(1)
+    crf = randomise(constrained_crf(labels, scheme), generator)
+    scores, mask = 2 * torch.randn(1, 4, len(labels), generator=generator), torch.ones(1, 4).bool()
+    every = all_sequences(crf, scores[0])
+    legal = [p for p in every if illegal_index([labels[n] for n in p], scheme) is None]
+    shares = torch.tensor([every[p] for p in legal], dtype=torch.double).softmax(0).tolist()
+    (posterior,) = tag_posteriors(crf, scores, mask)
+    words = ("a", "b", "c", "d")
+    for path in legal:
+        tags = [labels[number] for number in path]
+        found = score_path(words, None, tags, path, labels, posterior, spans=True)
+        assert found.score == pytest.approx(shares[legal.index(path)], abs=1e-6)
+        for span in found.spans:
+            wanted = (*span.tokens, span.type)
+            expected = sum(
+                share
+                for other, share in zip(legal, shares, strict=True)
+                if wanted in tags_to_spans([labels[number] for number in other])
+            )
+            assert span.score == pytest.approx(expected, abs=1e-6), (tags, wanted)

@@ -12,7 +12,8 @@ import elmokit
 from elmokit.cli import main
 from elmokit.errors import DataError
 from elmokit.tasks import TaggedExample, TextExample, get_task, read_examples, write_examples
-from elmokit.tasks.labelled import read_labelled, split_dev
+from elmokit.tasks.files import read_labelled
+from elmokit.tasks.fit import split_dev
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

@@ -85,12 +85,14 @@ def test_predictor_gives_probabilities(folder):
 
 
 def test_tasks_without_classes_have_no_probabilities():
-    data = sentences(12)
-    config = settings("tag", "run.epochs=1")
-    tagger = elmokit.tasks.fit("tag", data, data, elmo=None, config=config, quiet=True)
-    for ask in (lambda: tagger.predict_proba([["Anna"]]), lambda: tagger.labels):
-        with pytest.raises(ConfigError, match="tag: this task has no probabilities of classes"):
+    data = [(f"{name} slept", f"{name} woke") for name in ("Anna", "Zoe", "Bob", "Tom")]
+    config = settings("seq2seq", "run.epochs=1", "head.min_count=1")
+    writer = elmokit.tasks.fit("seq2seq", data, data, elmo=None, config=config, quiet=True)
+    for ask in (lambda: writer.predict_proba(["Anna"]), lambda: writer.labels):
+        with pytest.raises(ConfigError, match="seq2seq: this task has no probabilities of classes"):
             ask()
+    with pytest.raises(ConfigError, match="seq2seq: answers of this task have no details"):
+        writer.predict(["Anna"], details=True)
 
 
 def test_predictor_streams_in_order(folder):

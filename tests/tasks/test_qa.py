@@ -18,7 +18,14 @@ from elmokit.cli import main
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks import Answer, QuestionExample, get_task, read_examples, score_examples
 from elmokit.tasks.inputs.token_inputs import Side
-from elmokit.tasks.qa.network import all_windows, best_spans, cut, joint_loss, training_windows
+from elmokit.tasks.qa.network import (
+    all_spans,
+    all_windows,
+    best_spans,
+    cut,
+    joint_loss,
+    training_windows,
+)
 from elmokit.tasks.records import Span
 from elmokit.text.tokens import get_tokenizer
 
@@ -86,6 +93,38 @@ def test_best_span_equals_brute_force(rows, size, longest, draw):
         }
         found = (int(firsts[row]), int(ends[row]))
         assert every[found] == max(every.values()) == float(scores[row])
+
+
+@pytest.mark.parametrize("longest", [1, 3, 9])
+def test_all_spans_are_summed(longest):
+    generator = torch.Generator().manual_seed(longest)
+    start, end = torch.randn(2, 2, 5, generator=generator)
+    mask = torch.arange(5)[None, :] < torch.tensor([5, 3])[:, None]
+    for row, length in enumerate((5, 3)):
+        pairs = itertools.product(range(length), repeat=2)
+        every = [start[row, i] + end[row, j] for i, j in pairs if i <= j < i + longest]
+        expected = torch.stack(every).logsumexp(0)
+        found = all_spans(start, end, mask, longest)[row]
+        assert found.item() == pytest.approx(expected.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("silent", [0.0, 0.4])
+def test_answers_have_offsets_and_probabilities(silent):
+    data = questions(24, silent=silent)
+    config = settings("qa", "run.epochs=2", "head.window=12", "head.overlap=8", "head.longest=4")
+    fitted = elmokit.tasks.fit("qa", data, data, elmo=None, config=config, quiet=True)
+    found = fitted.predict(data, details=True)
+    assert [details.answer for details in found] == fitted.predict(data)
+    for example, details in zip(data, found, strict=True):
+        assert 0 < details.score <= 1
+        assert details.text == example.context
+        if details.answer is not None:
+            (span,) = details.spans
+            assert example.context[span.start : span.end] == details.answer == span.text
+            assert (span.score, span.type) == (details.score, "answer")
+            assert example.text_of(span.tokens).start == span.start
+        else:
+            assert details.spans == ()
 
 
 def test_best_span_of_nothing_has_no_score():

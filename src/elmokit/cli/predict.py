@@ -44,6 +44,7 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     fields: FieldNames = (),
     write: str | None = None,
     probabilities: bool = False,
+    details: bool = False,
     elmo: MovedElmo = (),
     static: MovedStatic = None,
     device: Device = None,
@@ -58,7 +59,9 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
         output: Where answers go, its ending picks the format (.gz and the like compress it);
             standard output when left out.
         write: Format of the answers; jsonl on standard output when left out.
-        probabilities: Add the probability of each class, for tasks that choose one; with jsonl.
+        probabilities: Add the probability of each class, for tasks that choose one, or of each tag
+            of each token; with jsonl.
+        details: Add score, tokens and spans, with character offsets; with jsonl.
     """
     from elmokit.files import check_output
     from elmokit.tasks.files import compressed_text, example_lines, write_examples
@@ -66,8 +69,9 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     from elmokit.text.readers import data_suffix
 
     as_json = output is None or data_suffix(output.name)[0] in (".jsonl", ".ndjson")
-    if probabilities and write != "jsonl" and (write is not None or not as_json):
-        raise UsageError("--probabilities go into JSON lines: write .jsonl, or --write jsonl.")
+    if (probabilities or details) and write != "jsonl" and (write is not None or not as_json):
+        option = "--details" if details else "--probabilities"
+        raise UsageError(f"{option} go into JSON lines: write .jsonl, or --write jsonl.")
     if output is not None:
         check_output(output, source, predictor, static, *elmo)
     names = field_names(fields)
@@ -75,8 +79,8 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     task, columns = loaded.facts.task, names or loaded.facts.fields
     examples = loaded.stream(source, format=format, fields=columns)
     live = source == "-" and output is None and not _is_file(sys.stdin)
-    if probabilities:
-        lines = _lines_with_probabilities(loaded, examples, columns, live)
+    if probabilities or details:
+        lines = _lines_with_more(loaded, examples, columns, live, details, probabilities)
     elif output is not None:
         write_examples(task, output, loaded.annotate(examples), format=write, fields=columns)
         return
@@ -96,14 +100,40 @@ def _is_file(stream: TextIO) -> bool:
         return False
 
 
-def _lines_with_probabilities(
-    predictor: Predictor, examples: Iterator[Any], fields: Mapping[str, str], live: bool
+def _lines_with_more(
+    predictor: Predictor,
+    examples: Iterator[Any],
+    fields: Mapping[str, str],
+    live: bool,
+    details: bool,
+    probabilities: bool,
 ) -> Iterator[str]:
-    """Lines of JSON, each with the probabilities of all classes."""
+    """Lines of JSON, each with the details of the answer, or the probabilities of all classes."""
     from elmokit.tasks.files import example_lines
 
-    labels = predictor.labels
-    for example, row in predictor.with_probabilities(examples, live=live):
+    def shares(row: Any) -> Any:
+        """Of classes by their names; of tags, for each token."""
+        if row.ndim == 2:
+            return [shares(token) for token in row]
+        return dict(zip(predictor.labels, row.tolist(), strict=True))
+
+    found: Iterator[tuple[Any, dict[str, Any]]]
+    if details:
+        both = predictor.with_details(examples, live=live)
+        hidden = {"answer", "text"} if probabilities else {"answer", "text", "probabilities"}
+        found = ((e, {k: v for k, v in d.to_dict().items() if k not in hidden}) for e, d in both)
+    else:
+        rows = predictor.with_probabilities(examples, live=live)
+        found = ((example, {"probabilities": shares(row)}) for example, row in rows)
+    for example, more in found:
         (line,) = example_lines(predictor.facts.task, [example], fields=fields)
-        shares = {name: round(share, 6) for name, share in zip(labels, row.tolist(), strict=True)}
-        yield json.dumps({**json.loads(line), "probabilities": shares}, ensure_ascii=False)
+        yield json.dumps({**json.loads(line), **_rounded(more)}, ensure_ascii=False)
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers with six digits after the point."""
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(one) for one in value]
+    return round(value, 6) if isinstance(value, float) else value

@@ -243,7 +243,7 @@ class ElmoClassifier(ClassifierMixin, TaskEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Iterable[Sentence]) -> NDArray[np.float64]:  # noqa: N803
         """Probabilities of the classes, (texts, classes), in the order of ``classes_``."""
         check_is_fitted(self)
-        found = self.predictor_.predict_proba(_sentences(X))
+        found: NDArray[np.float64] = self.predictor_.predict_proba(_sentences(X))
         columns = {label: column for column, label in enumerate(self.predictor_.labels)}
         return found[:, [columns[str(name)] for name in self.classes_]]
 

@@ -159,12 +159,15 @@ class Client:
         body = {"sentence": sentence, "word": word, "position": position, "k": k}
         return self._post("/v1/inspect", body)
 
-    def predict(self, predictor: str, items: Iterable[Any]) -> list[Any]:
-        """Answers of a saved predictor, in order; items as for `Predictor.predict`."""
-        body = json.dumps({"predictor": predictor, "items": list(items)}).encode()
-        return [
-            item["answer"] for item in self._json("POST", "/v1/predict", body, "items")["items"]
-        ]
+    def predict(self, predictor: str, items: Iterable[Any], *, details: bool = False) -> list[Any]:
+        """Answers of a saved predictor, in order; items as for `Predictor.predict`.
+
+        `details`: dictionaries with what `elmokit.tasks.Details` holds.
+        """
+        body = {"predictor": predictor, "items": list(items), "details": details}
+        found = self._json("POST", "/v1/predict", json.dumps(body).encode(), "items")["items"]
+        answers = ({"answer": item["answer"], **(item.get("details") or {})} for item in found)
+        return list(answers) if details else [item["answer"] for item in found]
 
     def _body(self, values: dict[str, Any]) -> bytes:
         if self._model is not None:

@@ -41,6 +41,7 @@ from elmokit.server.formats import (
 from elmokit.server.inspect import inspect_word
 from elmokit.server.registry import predicts_words
 from elmokit.server.settings import CHARACTERS, Limits
+from elmokit.tasks.details import Details
 from elmokit.tasks.records import errors_at
 
 if TYPE_CHECKING:
@@ -545,6 +546,8 @@ async def predict(request: Request) -> Response:
     examples, texts = await (_in_text_thread(call) if is_long else asyncio.to_thread(call))
     _note_texts(request, [text for some in texts for text in some])
     kind = Kind(("predict", wanted.predictor), predictor.answers)
+    if wanted.details:
+        kind = Kind(("details", wanted.predictor), predictor.details)
     answers = await _compute(request, kind, examples, [sum(_costs(some)) for some in texts])
     return await reply(
         {
@@ -552,7 +555,7 @@ async def predict(request: Request) -> Response:
             "task": predictor.facts.task,
             "layers": predictor.model.embedder.learned_mixes(),
             "items": [
-                {"texts": some, "answer": answer}
+                {"texts": some, **_answered(answer)}
                 for some, answer in zip(texts, answers, strict=True)
             ],
         }
@@ -580,6 +583,13 @@ def _examples(
         if not all(some):
             raise DataError(f"items.{number}: a text without tokens has no answer")
     return examples, texts
+
+
+def _answered(answer: Any) -> dict[str, Any]:
+    if not isinstance(answer, Details):
+        return {"answer": answer}
+    found = answer.to_dict()
+    return {"answer": found.pop("answer"), "details": found}
 
 
 def _characters(value: Any) -> int:

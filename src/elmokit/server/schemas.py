@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 # Lists stop at their first error: a message names one, and a body may hold a million.
 Tokens = Annotated[list[StrictStr], Field(fail_fast=True)]
@@ -118,6 +118,9 @@ class PredictRequest(StrictRequest):
         list[StrictStr | list[Any]],
         Field(fail_fast=True, description="Texts, lists of tokens, or what else the task takes."),
     ]
+    details: Annotated[
+        StrictBool, Field(description="Add probabilities, and tokens and spans with offsets.")
+    ] = False
 
 
 class Problem(BaseModel):
@@ -236,6 +239,10 @@ class Prediction(BaseModel):
 
     texts: list[list[str]]
     answer: Annotated[Any, Field(description="A class, a list of tags, ...; depends on the task.")]
+    details: Annotated[
+        dict[str, Any] | None,
+        Field(description="Where asked for: score, text, tokens, spans, probabilities."),
+    ] = None
 
 
 class PredictAnswer(BaseModel):

@@ -5,8 +5,8 @@ the fields that a task declares; labelled takes labelled ones from lists and tab
 turns tokens into vectors. Each task is a folder with a ``task.py``: classify, tag, pair, relation,
 coref, dialogue, qa, seq2seq; task says what it must offer and how one is added, and has what scores
 share, config says what can be set. model has what heads share and joins inputs and head, fit
-trains, predictor answers and is saved, report says how it went, compare does it with and without
-ELMo.
+trains, predictor answers (details: with offsets and scores) and is saved, report says how it went,
+compare does it with and without ELMo.
 
 A task is found by its folder: in this package, in a folder that the environment variable
 ``ELMOKIT_TASKS`` names, or in one given to `register`.
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.classify.task import TextExample
     from elmokit.tasks.compare import compare
     from elmokit.tasks.coref.files import CorefExample, Mention
+    from elmokit.tasks.details import Details, ScoredSpan, ScoredToken
     from elmokit.tasks.dialogue.task import FrameExample
     from elmokit.tasks.files import read_examples, write_examples
     from elmokit.tasks.fit import fit, task_settings
@@ -49,6 +50,7 @@ else:
             "task": "score_examples",
             "qa.files": "Answer QuestionExample",
             "coref.files": "CorefExample Mention",
+            "details": "Details ScoredSpan ScoredToken",
             "dialogue.task": "FrameExample",
             "pair.task": "PairExample",
             "relation.files": "RelationExample",

@@ -16,9 +16,9 @@ from elmokit.errors import ConfigError
 from elmokit.files import atomic_file
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.files import Data
 from elmokit.tasks.fit import RUN_FILE, TaskRun, check_data, task_settings
 from elmokit.tasks.inputs.references import Elmos, Static
-from elmokit.tasks.labelled import Data
 from elmokit.tasks.report import REPORT_FILE, data_hash
 from elmokit.training.run_folder import RunFolder, lock_folder
 

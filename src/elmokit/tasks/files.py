@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeAlias, cast
 
 from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.files import atomic_file, scratch
@@ -44,7 +44,11 @@ from elmokit.tasks.records import (
 from elmokit.text.readers import data_suffix
 
 if TYPE_CHECKING:
+    from elmokit.tasks.config import TaskConfig
     from elmokit.tasks.tag.spans import Scheme
+
+Data: TypeAlias = str | Path | Iterable[Any]
+"""A file that the task reads; or examples, dictionaries or tuples; a DataFrame, a Dataset."""
 
 
 class Field:
@@ -463,6 +467,35 @@ def _found(task: str, name: str, labelled: bool) -> Format:
             f"{names}."
         )
     return found[0]
+
+
+def read_labelled(
+    task: str,
+    data: Data,
+    config: TaskConfig,
+    *,
+    format: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    note: Callable[[str], None] | None = None,
+) -> list[Any]:
+    """Labelled examples, of a file or of what a user has in Python (`elmokit.tasks.labelled`).
+
+    Args:
+        task: Its name.
+        data: Where the examples are.
+        config: The settings, which say how text is split.
+        format: Of a file, if its name does not say it.
+        fields: Names of columns or keys, ``{"text": "review"}``.
+        note: Called with a line that says what was assumed about a file.
+    """
+    known = get_task(task)
+    options: dict[str, Any] = {"tokenizer": config.inputs.tokenizer, **known.reading(config)}
+    if isinstance(data, str | Path):
+        found = read_examples(task, data, format=format, fields=fields, note=note, **options)
+        return list(found)
+    from elmokit.tasks.labelled import from_items
+
+    return list(from_items(known, data, ReadOptions(**options, fields=fields or {})))
 
 
 # Compressed files.

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,13 +26,13 @@ from torch import Tensor
 from elmokit.checkpoints.sources import DEFAULT_MODEL
 from elmokit.config import from_dict, recipe_file, to_dict
 from elmokit.engines import check_device
-from elmokit.errors import CheckpointError, ConfigError
+from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.files import check_output
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.files import Data, read_labelled
 from elmokit.tasks.inputs.references import Elmos, Static, as_layers, as_static, reference_to
 from elmokit.tasks.inputs.token_inputs import frequent_words
-from elmokit.tasks.labelled import Data, read_labelled, split_dev
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.predictor import Facts, Predictor
 from elmokit.tasks.records import errors_at
@@ -64,6 +66,8 @@ _DIFFERENCES = {
 """What a run is said to differ in, by the names of `TaskRun.describe`."""
 _SORTED_BATCHES = 32
 """Batches among which examples are sorted by length, so that similar ones meet."""
+DEV_SHARE = 0.1
+"""Of the training data, that becomes the dev data where none is given."""
 _TIE = 1e-6
 """Weight of the other metrics beside the one that training watches: it decides ties alone."""
 
@@ -306,6 +310,36 @@ class TaskRun:
             f"{self.task.name}: {len(self.data['train']):,} train / {len(self.data['dev']):,} dev "
             f"examples; inputs: {parts}; {weights:,} trainable parameters; {self.device.type}"
         )
+
+
+def split_dev(task: Task[Any], examples: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
+    """Split the dev data off the training data; both keep their order.
+
+    Examples of one text stay together, and no class is lost to the training data.
+
+    Raises:
+        DataError: There are too few.
+    """
+    groups: dict[Any, list[int]] = {}
+    for number, example in enumerate(examples):
+        groups.setdefault(task.texts(example)[0], []).append(number)
+    order = list(groups.values())
+    random.Random(seed).shuffle(order)
+    left = Counter(task.class_of(example) for example in examples)
+    wanted = max(1, round(DEV_SHARE * len(examples)))
+    chosen: set[int] = set()
+    for group in order[:-1]:
+        taken = Counter(task.class_of(examples[number]) for number in group)
+        if len(chosen) < wanted and all(left[name] > taken[name] for name in taken):
+            left -= taken
+            chosen.update(group)
+    if not chosen:
+        raise DataError(
+            f"no dev data, and {len(examples)} examples are too few to split some off. Give dev "
+            "data: dev=..., --dev"
+        )
+    dev = [example for number, example in enumerate(examples) if number in chosen]
+    return [e for number, e in enumerate(examples) if number not in chosen], dev
 
 
 def _fixed(config: TaskConfig) -> dict[str, Any]:

@@ -1,6 +1,4 @@
-"""Labelled examples from what a user has: a file, a list, a table of pandas, a data set.
-
-    read_labelled("classify", [("a fine film", "good"), ("a dull one", "bad")], config)
+"""Labelled examples from what a user has in Python: a list, a table of pandas, a data set.
 
 Rows of tables and dictionaries are read by the names of the task's JSONL; a tuple has the same
 values in the order of the task's fields: text and label, tokens and tags, two texts and a label.
@@ -9,57 +7,20 @@ values in the order of the task's fields: text and label, tokens and tags, two t
 from __future__ import annotations
 
 import math
-import random
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from elmokit.errors import DataError
-from elmokit.tasks import get_task
-from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.files import NameField, TextField, read_examples
+from elmokit.tasks.files import NameField, TextField
 from elmokit.tasks.records import ReadOptions, errors_at, object_record, tried_names, wrong_item
 from elmokit.tasks.task import Task
 
-Data: TypeAlias = str | Path | Iterable[Any]
-"""A file that the task reads; or examples, dictionaries or tuples; a DataFrame, a Dataset."""
 
-DEV_SHARE = 0.1
-"""Of the training data, that becomes the dev data where none is given."""
-
-
-def read_labelled(
-    task: str,
-    data: Data,
-    config: TaskConfig,
-    *,
-    format: str | None = None,
-    fields: Mapping[str, str] | None = None,
-    note: Callable[[str], None] | None = None,
-) -> list[Any]:
-    """Labelled examples; text is split as the settings say.
-
-    Args:
-        task: Its name.
-        data: Where the examples are.
-        config: The settings.
-        format: Of a file, if its name does not say it.
-        fields: Names of columns or keys, ``{"text": "review"}``.
-        note: Called with a line that says what was assumed about a file.
+def from_items(task: Task[Any], data: Any, options: ReadOptions) -> Iterator[Any]:
+    """The examples of a list, a DataFrame or a Dataset.
 
     Raises:
-        DataError: An example is not labelled, or not what the task takes.
+        DataError: One is not labelled, or not what the task takes.
     """
-    known = get_task(task)
-    options: dict[str, Any] = {"tokenizer": config.inputs.tokenizer, **known.reading(config)}
-    if isinstance(data, str | Path):
-        found = read_examples(task, data, format=format, fields=fields, note=note, **options)
-        return list(found)
-    return list(_from_items(known, data, ReadOptions(**options, fields=fields or {})))
-
-
-def _from_items(task: Task[Any], data: Any, options: ReadOptions) -> Iterator[Any]:
     row = [field for field in task.records.fields if not isinstance(field, NameField)]
     expected = (
         f"{task.name} is trained and scored on ({', '.join(field.name for field in row)}), on "
@@ -138,33 +99,3 @@ def _plain(value: Any) -> Any:
         return {name: _plain(one) for name, one in value.items()}
     missing = type(value).__name__ in ("NAType", "NaTType")
     return None if missing or (isinstance(value, float) and math.isnan(value)) else value
-
-
-def split_dev(task: Task[Any], examples: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
-    """Split the dev data off the training data; both keep their order.
-
-    Examples of one text stay together, and no class is lost to the training data.
-
-    Raises:
-        DataError: There are too few.
-    """
-    groups: dict[Any, list[int]] = {}
-    for number, example in enumerate(examples):
-        groups.setdefault(task.texts(example)[0], []).append(number)
-    order = list(groups.values())
-    random.Random(seed).shuffle(order)
-    left = Counter(task.class_of(example) for example in examples)
-    wanted = max(1, round(DEV_SHARE * len(examples)))
-    chosen: set[int] = set()
-    for group in order[:-1]:
-        taken = Counter(task.class_of(examples[number]) for number in group)
-        if len(chosen) < wanted and all(left[name] > taken[name] for name in taken):
-            left -= taken
-            chosen.update(group)
-    if not chosen:
-        raise DataError(
-            f"no dev data, and {len(examples)} examples are too few to split some off. Give dev "
-            "data: dev=..., --dev"
-        )
-    dev = [example for number, example in enumerate(examples) if number in chosen]
-    return [e for number, e in enumerate(examples) if number not in chosen], dev

@@ -24,9 +24,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from elmokit.engines import to_device
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.config import ClassLossConfig, EncoderConfig, TaskConfig
+from elmokit.tasks.details import Details
 from elmokit.tasks.inputs.token_inputs import Embedder, Side, Widths
 from elmokit.tasks.records import Span, Tokens
-from elmokit.tasks.task import Batch, C, Head, Task, TaskScore
+from elmokit.tasks.task import Batch, C, E, Head, Task, TaskScore
 from elmokit.text.batching import run_in_batches
 
 Item = TypeVar("Item")
@@ -84,8 +85,20 @@ class TaskModel(nn.Module):
     def with_probabilities(
         self, examples: Iterable[Any], *, live: bool = False
     ) -> Iterator[tuple[Any, NDArray[np.float64]]]:
-        """The same, and the probabilities of all classes (K,) with each."""
-        return self._run(examples, self.class_head.with_probabilities, live)
+        """The same, and the probabilities of all classes (K,), or tags (T, K), with each."""
+        return self._run(examples, self.label_head.with_probabilities, live)
+
+    def with_details(
+        self, examples: Iterable[Any], *, live: bool = False
+    ) -> Iterator[tuple[Any, Details]]:
+        """The same as `annotate`, and the details of each answer.
+
+        Raises:
+            ConfigError: The task has none.
+        """
+        if type(self.head).details is Head.details:
+            raise ConfigError(f"{self.task.name}: answers of this task have no details")
+        return self._run(examples, self.head.details, live)
 
     def score(self, gold: Sequence[Any]) -> TaskScore:
         """The score of this model's answers to labelled examples."""
@@ -93,16 +106,16 @@ class TaskModel(nn.Module):
         return self.task.score(gold, predicted, config=self._config, learned=self._learned)
 
     @property
-    def class_head(self) -> ClassHead[Any]:
-        """The head, if it chooses one of several classes.
+    def label_head(self) -> LabelHead[Any]:
+        """The head, if it chooses one of several classes, or tags.
 
         Raises:
             ConfigError: It does not.
         """
-        if not isinstance(self.head, ClassHead):
+        if not isinstance(self.head, LabelHead):
             raise ConfigError(
                 f"{self.task.name}: this task has no probabilities of classes; those have them "
-                "that choose one class, such as classify, pair, relation and coref"
+                "that choose a class or tags, such as classify, pair, relation, coref and tag"
             )
         return self.head
 
@@ -199,7 +212,18 @@ def arrivals(items: Iterable[Item]) -> Generator[list[Item], None, None]:
 # What heads share.
 
 
-class ClassHead(Head[C]):
+class LabelHead(Head[E]):
+    """A network that gives every one of several labels a probability: of a text, or of a token."""
+
+    labels: tuple[str, ...]
+    """The labels, in the order of their probabilities."""
+
+    @abstractmethod
+    def with_probabilities(self, batch: Batch[E]) -> list[tuple[E, NDArray[np.float64]]]:
+        """Examples with answers, and the probabilities of all labels with each: (K,) or (T, K)."""
+
+
+class ClassHead(LabelHead[C]):
     """A network that gives every class a score; a subclass says how, by `_scores`.
 
     `labels` has the classes, and how often each occurs in the training data.
@@ -208,7 +232,6 @@ class ClassHead(Head[C]):
     def __init__(self, labels: Mapping[str, int], loss: ClassLossConfig) -> None:
         super().__init__()
         self.labels = tuple(labels)
-        """The classes, in the order of their scores."""
         self._numbers = {label: number for number, label in enumerate(self.labels)}
         self.class_loss = ClassLoss(loss, list(labels.values()))
 
@@ -228,6 +251,15 @@ class ClassHead(Head[C]):
         shares = self._scores(batch).cpu().double().softmax(dim=1).numpy()  # (B, K)
         rows: list[tuple[Any, NDArray[np.float64]]] = list(zip(batch.examples, shares, strict=True))
         return [(replace(example, label=self.labels[row.argmax()]), row) for example, row in rows]
+
+    def details(self, batch: Batch[C]) -> list[tuple[C, Details]]:
+        """The same as `Details`."""
+        found: list[tuple[C, Details]] = []
+        for example, row in self.with_probabilities(batch):
+            shares = dict(zip(self.labels, row.tolist(), strict=True))
+            chosen = str(example.label)
+            found.append((example, Details(chosen, shares[chosen], probabilities=shares)))
+        return found
 
     @abstractmethod
     def _scores(self, batch: Batch[C]) -> Tensor:
@@ -443,6 +475,19 @@ class Crf(nn.Module):
         return total.to(scores.device)
 
     @torch.no_grad()
+    def posterior(self, scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Probabilities of labels; arguments as for `loss`, on the host and in double precision.
+
+        Returns:
+            Those of each label at each position whatever the others are (marginals), (B, T, K);
+            and what labels depend on, given the one before: (B, T, K) and (K, K), see
+            `elmokit.tasks.tag.marginals.TagPosterior`.
+        """
+        given = (part.cpu() for part in (scores.float(), *self._tables(), mask))
+        _, probable, _, onward, move, _ = _recursions(*given)
+        return probable, onward, move
+
+    @torch.no_grad()
     def best(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
         """The most probable sequences (Viterbi); arguments as for `loss`."""
         transitions, start, end = self._tables()
@@ -464,52 +509,65 @@ class Crf(nn.Module):
         return [row[:length] for row, length in zip(found, mask.sum(dim=1).tolist(), strict=True)]
 
 
-class _Partition(torch.autograd.Function):
-    """Log of the sum over all sequences, and its gradients by the forward-backward algorithm.
+def _recursions(
+    scores: Tensor, transitions: Tensor, start: Tensor, end: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The forward-backward algorithm.
 
     The recursions from both ends are independent, so one loop runs both, with one matmul per
     position. What is summed are probabilities themselves, scaled to one at every position and
     in double precision; no sum is below the least factor, because the highest is one.
+
+    Returns:
+        The log of the sum over all sequences (B,); the probabilities of labels (B, T, K); and what
+        those of pairs of neighbours are made of.
     """
+    # From each row's own end: the backward way has no more to do with padding than the other.
+    last = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
+    positions = (last - torch.arange(mask.shape[1], device=mask.device)).clamp(min=0)
+    turned = positions[:, :, None].expand(scores.shape)  # (B, T, K)
+    own, own_top = _weights(scores, dim=2)  # (B, T, K), (B, T, 1)
+    ways = torch.stack([own, own.gather(1, turned)])  # (2, B, T, K)
+    both = ways.permute(2, 0, 1, 3).contiguous()  # (T, 2, B, K)
+    move, move_top = _weights(transitions.reshape(1, -1), dim=1)
+    move = move.view_as(transitions)
+    edges, edge_top = _weights(torch.stack([start, end]), dim=1)  # (2, K), (2, 1)
+
+    moves = torch.stack([move, move.T])  # (2, K, K)
+    before, after = torch.empty_like(both), torch.empty_like(both)
+    sums = both.new_empty(*both.shape[:3], 1)
+    before[0] = edges[:, None, :]
+    previous: Tensor | None = None
+    for here, reached, there, total in zip(both, before, after, sums, strict=True):
+        if previous is not None:
+            torch.bmm(previous, moves, out=reached)  # (2, B, K)
+        torch.mul(reached, here, out=there)
+        torch.sum(there, dim=2, keepdim=True, out=total)
+        previous = there.div_(total)
+    forward = after[:, 0].transpose(0, 1)  # (B, T, K): up to a position, itself included
+    onward, behind = (t[:, 1].transpose(0, 1).gather(1, turned) for t in (after, before))
+
+    through = (forward * behind).sum(dim=2, keepdim=True)  # (B, T, 1): all sequences, scaled
+    shares = (forward / through).masked_fill(~mask[:, :, None], 0.0)
+    logs = (sums[:, 0].transpose(0, 1).log() + own_top).squeeze(2)  # (B, T)
+    whole = (logs * mask).sum(dim=1) + last.squeeze(1) * move_top.squeeze() + edge_top.sum()
+    whole += through.squeeze(2).gather(1, last.clamp(min=0)).log().squeeze(1)
+    whole = whole.masked_fill(~mask[:, 0], 0.0).to(scores.dtype)
+    return whole, shares * behind, shares, onward, move, last
+
+
+class _Partition(torch.autograd.Function):
+    """Log of the sum over all sequences, and its gradients by the forward-backward algorithm."""
 
     @staticmethod
     def forward(
         ctx: Any, scores: Tensor, transitions: Tensor, start: Tensor, end: Tensor, mask: Tensor
     ) -> Tensor:
         """Log of the sum for each row: (B, T, K), (K, K), (K,), (K,) and (B, T) to (B,)."""
-        # From each row's own end: the backward way has no more to do with padding than the other.
-        last = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
-        positions = (last - torch.arange(mask.shape[1], device=mask.device)).clamp(min=0)
-        turned = positions[:, :, None].expand(scores.shape)  # (B, T, K)
-        own, own_top = _weights(scores, dim=2)  # (B, T, K), (B, T, 1)
-        ways = torch.stack([own, own.gather(1, turned)])  # (2, B, T, K)
-        both = ways.permute(2, 0, 1, 3).contiguous()  # (T, 2, B, K)
-        move, move_top = _weights(transitions.reshape(1, -1), dim=1)
-        move = move.view_as(transitions)
-        edges, edge_top = _weights(torch.stack([start, end]), dim=1)  # (2, K), (2, 1)
-
-        moves = torch.stack([move, move.T])  # (2, K, K)
-        before, after = torch.empty_like(both), torch.empty_like(both)
-        sums = both.new_empty(*both.shape[:3], 1)
-        before[0] = edges[:, None, :]
-        previous: Tensor | None = None
-        for here, reached, there, total in zip(both, before, after, sums, strict=True):
-            if previous is not None:
-                torch.bmm(previous, moves, out=reached)  # (2, B, K)
-            torch.mul(reached, here, out=there)
-            torch.sum(there, dim=2, keepdim=True, out=total)
-            previous = there.div_(total)
-        forward = after[:, 0].transpose(0, 1)  # (B, T, K): up to a position, itself included
-        onward, behind = (t[:, 1].transpose(0, 1).gather(1, turned) for t in (after, before))
-
-        through = (forward * behind).sum(dim=2, keepdim=True)  # (B, T, 1): all sequences, scaled
-        shares = (forward / through).masked_fill(~mask[:, :, None], 0.0)
-        ctx.save_for_backward(shares * behind, shares, onward, move, mask, last)
+        whole, *kept, last = _recursions(scores, transitions, start, end, mask)
+        ctx.save_for_backward(*kept, mask, last)
         ctx.kind = scores.dtype
-        logs = (sums[:, 0].transpose(0, 1).log() + own_top).squeeze(2)  # (B, T)
-        whole = (logs * mask).sum(dim=1) + last.squeeze(1) * move_top.squeeze() + edge_top.sum()
-        whole += through.squeeze(2).gather(1, last.clamp(min=0)).log().squeeze(1)
-        return whole.masked_fill(~mask[:, 0], 0.0).to(scores.dtype)
+        return whole
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -30,6 +30,7 @@ from typing import (
     get_origin,
     get_type_hints,
     is_typeddict,
+    overload,
 )
 
 import numpy as np
@@ -52,7 +53,8 @@ from elmokit.files import (
 )
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.files import read_examples
+from elmokit.tasks.details import Details
+from elmokit.tasks.files import Data, read_examples, read_labelled
 from elmokit.tasks.inputs.references import (
     Elmos,
     Static,
@@ -63,7 +65,6 @@ from elmokit.tasks.inputs.references import (
 )
 from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 from elmokit.tasks.inputs.token_inputs import Embedder
-from elmokit.tasks.labelled import Data, read_labelled
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.records import errors_at, wrong_item
 from elmokit.tasks.task import TaskScore
@@ -123,47 +124,71 @@ class Predictor:
     def __repr__(self) -> str:
         return f"Predictor({self.facts.task!r}, inputs={list(self.model.embedder.parts)})"
 
-    def predict(self, items: Any) -> Any:
-        """Answers alone: a class, a list of tags, ... each.
+    @overload
+    def predict(self, items: str | Mapping[str, Any], *, details: Literal[True]) -> Details: ...
+
+    @overload
+    def predict(self, items: Iterable[Any], *, details: Literal[True]) -> list[Details]: ...
+
+    @overload
+    def predict(self, items: Any, *, details: bool = False) -> Any: ...
+
+    def predict(self, items: Any, *, details: bool = False) -> Any:
+        """Answers alone: a class, a list of tags, ... each; or with what they rest on.
 
         Args:
             items: Examples of the task, dictionaries with the names of its JSONL, or short forms
                 of them (texts, lists of tokens, ...: `Task.takes`); or one text, one dictionary or
                 one example.
+            details: Give `Details` instead: the answer, its probability, tokens and spans with
+                character offsets and probabilities.
 
         Returns:
             A list in the same order; one answer for one item that is not in a list.
 
         Raises:
             DataError: An item is nothing that the task takes.
+            ConfigError: The task has no details.
         """
-        answers = self.answers(self._examples(items))
+        examples = self._examples(items)
+        answers = self.details(examples) if details else self.answers(examples)
         return answers[0] if self._is_one(items) else answers
 
     def answers(self, examples: Iterable[Any]) -> list[Any]:
         """Answers alone, to examples that `example` has made."""
         return [self.task.answer(found) for found in self.model.annotate(examples)]
 
-    def predict_proba(self, items: Any) -> NDArray[np.float64]:
-        """Probabilities of all classes, for a task that chooses one of several.
+    def details(self, examples: Iterable[Any]) -> list[Details]:
+        """Answers with details, to examples that `example` has made."""
+        return [details for _, details in self.model.with_details(examples)]
+
+    def predict_proba(self, items: Any) -> Any:  # an array, or a list of them: the task decides
+        """Probabilities of all classes, for a task that chooses one of several, or of all tags.
 
         Args:
             items: As for `predict`.
 
         Returns:
             (N, K): one row per item, in the order of `labels`; (K,) for one that is not in a list.
+            For `tag` a list of (T, K): one row per token, the tag's marginal probability.
 
         Raises:
             ConfigError: The task chooses no class.
         """
         rows = [row for _, row in self.with_probabilities(items)]
-        found = np.stack(rows) if rows else np.zeros((0, len(self.labels)))
-        return found[0] if self._is_one(items) else found
+        if self._is_one(items):
+            return rows[0]
+        if rows and rows[0].ndim == 2:
+            return rows
+        return np.stack(rows) if rows else np.zeros((0, len(self.labels)))
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes, for a task that chooses one of several; in the order of `predict_proba`."""
-        return self.model.class_head.labels
+        """The classes, for a task that chooses one of several; in the order of `predict_proba`.
+
+        For `tag` they are the model's tags (`TagHeadConfig.scheme`).
+        """
+        return self.model.label_head.labels
 
     def annotate(self, items: Iterable[Any], *, live: bool = False) -> Iterator[Any]:
         """Examples with answers filled in, from a stream of what `predict` takes; in order.
@@ -180,6 +205,12 @@ class Predictor:
     ) -> Iterator[tuple[Any, NDArray[np.float64]]]:
         """The same stream as `annotate`, each example with its row of `predict_proba`."""
         return self.model.with_probabilities(self._examples(items), live=live)
+
+    def with_details(
+        self, items: Iterable[Any], *, live: bool = False
+    ) -> Iterator[tuple[Any, Details]]:
+        """The same stream as `annotate`, each example with its details."""
+        return self.model.with_details(self._examples(items), live=live)
 
     def _is_one(self, items: Any) -> bool:
         """Whether it is an item, and no list of them."""

@@ -47,6 +47,7 @@ from torch import Tensor, nn
 from elmokit.errors import DataError
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.details import Details
 from elmokit.tasks.files import Records, TextField
 from elmokit.tasks.inputs.mixed import WrittenText
 from elmokit.tasks.inputs.token_inputs import Side, Widths
@@ -82,6 +83,10 @@ class Head(nn.Module, ABC, Generic[E]):
     @abstractmethod
     def predict(self, batch: Batch[E]) -> list[E]:
         """The examples with answers filled in (`dataclasses.replace`), in order."""
+
+    def details(self, batch: Batch[E]) -> list[tuple[E, Details]]:
+        """The same, each with its `Details`; a task may have none."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from elmokit.engines import to_device
 from elmokit.errors import DataError
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
+from elmokit.tasks.details import Details
 from elmokit.tasks.files import LabelField, Records, TextField
 from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.model import AttentionPooling, ClassLoss, TextEncoder, dense_layers
 from elmokit.tasks.records import Format, ReadOptions, Tokens, checked_tokens, lines, location
 from elmokit.tasks.tag.files import TagsField, checked_tags
+from elmokit.tasks.tag.marginals import score_path, tag_posteriors
 from elmokit.tasks.tag.spans import (
     Scheme,
     SpanScore,
@@ -186,17 +188,38 @@ class DialogueHead(Head[FrameExample]):
 
     def predict(self, batch: Batch[FrameExample]) -> list[FrameExample]:
         """Requests with their most probable intents and slots, in the data's scheme."""
-        (side,) = batch.sides
-        intents, tags = self._scores(batch)
-        best = intents.argmax(dim=1).tolist()
-        paths = self.crf.best(tags, side.mask)
+        return [example for example, _ in self._answers(batch, *self._scores(batch))]
+
+    def details(self, batch: Batch[FrameExample]) -> list[tuple[FrameExample, Details]]:
+        """The same as `Details`: slots are the spans, and intents have the probabilities."""
+        intents, tags = self._scores(batch)  # (B, I), (B, T, K)
+        chances = intents.cpu().double().softmax(dim=1).tolist()
+        posteriors = tag_posteriors(self.crf, tags, batch.sides[0].mask)
         found = []
+        for (example, path), row, posterior in zip(
+            self._answers(batch, intents, tags), chances, posteriors, strict=True
+        ):
+            slots = example.slots or ()
+            scored = score_path(
+                example.tokens, example.text, slots, path, self._tags, posterior, spans=True
+            )
+            shares = dict(zip(self._intents, row, strict=True))
+            answer = {"intent": example.intent, "slots": list(slots)}
+            both = scored._replace(score=scored.score * shares[str(example.intent)])
+            found.append((example, Details(answer, **both._asdict(), probabilities=shares)))
+        return found
+
+    def _answers(
+        self, batch: Batch[FrameExample], intents: Tensor, tags: Tensor
+    ) -> Iterator[tuple[FrameExample, list[int]]]:
+        """Requests with answers, and the numbers of the model's own slot tags."""
+        best = intents.argmax(dim=1).tolist()
+        paths = self.crf.best(tags, batch.sides[0].mask)
         for example, intent, path in zip(batch.examples, best, paths, strict=True):
             slots = tuple(self._tags[number] for number in path)
             if self._scheme != self._data_scheme:
                 slots = convert_tags(slots, self._data_scheme)
-            found.append(replace(example, slots=slots, intent=self._intents[intent]))
-        return found
+            yield replace(example, slots=slots, intent=self._intents[intent]), path
 
     def _scores(self, batch: Batch[FrameExample]) -> tuple[Tensor, Tensor]:
         """Of intents, (B, I), and of tags, (B, T, K)."""

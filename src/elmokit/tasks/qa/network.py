@@ -6,6 +6,7 @@ Long texts are cut into windows, so that memory depends on the windows.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from elmokit.config import check, check_positive
 from elmokit.engines import to_device
 from elmokit.tasks.config import TaskConfig, check_depth
+from elmokit.tasks.details import Details, ScoredSpan
 from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.model import TextEncoder, max_pooling
 from elmokit.tasks.qa.files import QuestionExample
@@ -142,10 +144,29 @@ class QaHead(Head[QuestionExample]):
 
     def predict(self, batch: Batch[QuestionExample]) -> list[QuestionExample]:
         """Questions with the best piece of their texts, or none."""
+        return [example for example, _ in self._answers(batch, scored=False)]
+
+    def details(self, batch: Batch[QuestionExample]) -> list[tuple[QuestionExample, Details]]:
+        """The same as `Details`: the probability among all allowed pieces, and no answer."""
+        found = []
+        for example, (score, span) in self._answers(batch, scored=True):
+            (answer,) = example.answers or (None,)
+            if answer is None:
+                found.append((example, Details(None, score, example.context)))
+                continue
+            end, tokens = answer.start + len(answer.text), (span.start, span.end)
+            piece = ScoredSpan(answer.text, answer.start, end, "answer", score, tokens)
+            found.append((example, Details(answer.text, score, example.context, spans=(piece,))))
+        return found
+
+    def _answers(
+        self, batch: Batch[QuestionExample], *, scored: bool
+    ) -> list[tuple[QuestionExample, tuple[float, Span]]]:
+        """Answered questions; where that is wanted, with the answer's probability; and its span."""
         question = self._question(batch)
         size, overlap = self._head.window, self._head.overlap
         best: list[tuple[float, Span]] = [(-torch.inf, Span(0, 0))] * len(batch.examples)
-        pooled = []
+        pooled, totals = [], []
         windows = [
             window
             for row, example in enumerate(batch.examples)
@@ -160,12 +181,22 @@ class QaHead(Head[QuestionExample]):
                 if score > best[window.row][0]:
                     best[window.row] = (score, Span(window.start + first, window.start + end))
             pooled.append(found.pooled)
+            if scored:
+                totals.append(all_spans(found.start, found.end, found.mask, self._head.longest))
         rows = to_device(torch.tensor([window.row for window in windows]), pooled[0].device)
         none = self._none_scores(torch.cat(pooled), rows, len(best))
         silence = [-torch.inf] * len(best) if none is None else none.sum(dim=1).tolist()
+        answers = []
+        for example, (score, span), no in zip(batch.examples, best, silence, strict=True):
+            found_one = (example.text_of(span),) if score > no else ()
+            answers.append((replace(example, answers=found_one), (max(score, no), span)))
+        if not scored:
+            return answers
+        others = [] if none is None else [none.sum(dim=1).double()]
+        total = _sum_by_row(torch.cat(totals), rows, len(best), others).tolist()
         return [
-            replace(example, answers=(example.text_of(span),) if score > no else ())
-            for example, (score, span), no in zip(batch.examples, best, silence, strict=True)
+            (example, (math.exp(score - whole) if score > -math.inf else 1.0, span))
+            for (example, (score, span)), whole in zip(answers, total, strict=True)
         ]
 
     def _question(self, batch: Batch[QuestionExample]) -> Tensor:
@@ -337,6 +368,17 @@ def best_spans(
         first = torch.where(better, index, first)
         last = torch.where(better, index + more, last)
     return best, first, last + 1
+
+
+def all_spans(start: Tensor, end: Tensor, mask: Tensor, longest: int) -> Tensor:
+    """Log of the sum over the same spans, of the exponential of their scores, (B,)."""
+    size = start.shape[1]
+    start, end = (scores.double().masked_fill(~mask, -torch.inf) for scores in (start, end))
+    sums = [
+        (start[:, : size - more] + end[:, more:]).logsumexp(dim=1)
+        for more in range(min(longest, size))
+    ]
+    return torch.stack(sums).logsumexp(dim=0)
 
 
 def joint_loss(

@@ -1,1 +1,1 @@
-"""`tag`: files has the example and its files, spans schemes and scores, task the rest."""
+"""`tag`: files has the example and files, spans schemes, marginals probabilities, task the rest."""

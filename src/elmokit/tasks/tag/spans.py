@@ -60,6 +60,12 @@ def is_long(scheme: Scheme | None) -> bool:
     return scheme in ("bioes", "bilou", "bmes")
 
 
+def continues(tag: str, kind: str) -> bool:
+    """Whether the tag, behind a token of a span of this type, belongs to the same span."""
+    prefix, own = _meaning(tag)
+    return prefix in {"I", "E"} and own == kind
+
+
 def _tag(prefix: str, kind: str) -> str:
     return f"{prefix}-{kind}" if kind else prefix
 
@@ -189,6 +195,14 @@ def spans_to_tags(spans: Iterable[TagSpan], length: int, scheme: Scheme) -> tupl
             tags[start] = _tag("B", kind)
         free = end
     return tuple(tags)
+
+
+def in_letters(tag: str, scheme: Scheme | None) -> str:
+    """A tag of BIOES in the letters of the scheme, if it is one of those that mean the same."""
+    prefix, kind = split_tag(tag)
+    if scheme is None or not is_long(scheme) or prefix not in _LETTERS["bioes"]:
+        return tag
+    return _tag(_LETTERS[scheme][_LETTERS["bioes"].index(prefix)], kind)
 
 
 def convert_tags(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:

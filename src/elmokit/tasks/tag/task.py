@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.config import check, check_positive
 from elmokit.engines import to_device
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.config import ClassLossConfig, TaskConfig, check_widths
+from elmokit.tasks.details import Details
 from elmokit.tasks.inputs.token_inputs import Side, Widths
-from elmokit.tasks.model import ClassLoss, Crf, TextEncoder
+from elmokit.tasks.model import ClassLoss, Crf, LabelHead, TextEncoder
 from elmokit.tasks.records import Tokens, errors_at
 from elmokit.tasks.tag.files import FORMATS, RECORDS, TaggedExample
+from elmokit.tasks.tag.marginals import score_path, tag_posteriors
 from elmokit.tasks.tag.spans import (
     Scheme,
     are_span_tags,
     check_recognised,
     convert_tags,
+    in_letters,
     is_long,
     may_follow,
     recognise_scheme,
     score_tags,
 )
-from elmokit.tasks.task import Batch, Head, Task, TaskScore, Tokenize, all_of, class_counts, known
+from elmokit.tasks.task import Batch, Task, TaskScore, Tokenize, all_of, class_counts, known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,7 @@ class TagConfig(TaskConfig):
     head: TagHeadConfig = field(default_factory=TagHeadConfig)
 
 
-class TagHead(Head[TaggedExample]):
+class TagHead(LabelHead[TaggedExample]):
     """A biLSTM and a linear-chain CRF, or a choice for each token."""
 
     def __init__(self, config: TagConfig, learned: dict[str, Any], widths: Widths) -> None:
@@ -74,6 +79,8 @@ class TagHead(Head[TaggedExample]):
         self._numbers = {label: number for number, label in enumerate(self._labels)}
         self._scheme: Scheme | None = learned["scheme"]
         self._data_scheme: Scheme | None = learned["data_scheme"]
+        letters = self._data_scheme if self._scheme == "bioes" else None
+        self.labels = tuple(in_letters(label, letters) for label in self._labels)
         self.mark = nn.Embedding(2, config.head.mark) if learned["predicates"] else None
         self.encoder = TextEncoder(config.encoder, widths, config.head.mark if self.mark else 0)
         self.choose = nn.Linear(self.encoder.width, len(self._labels))
@@ -99,8 +106,35 @@ class TagHead(Head[TaggedExample]):
 
     def predict(self, batch: Batch[TaggedExample]) -> list[TaggedExample]:
         """Sentences with their most probable tags, in the data's scheme."""
-        (side,) = batch.sides
+        return [example for example, _ in self._paths(batch, self._scores(batch))]
+
+    def with_probabilities(
+        self, batch: Batch[TaggedExample]
+    ) -> list[tuple[TaggedExample, NDArray[np.float64]]]:
+        """The same, and the marginal probabilities of all tags, (T, K), with each."""
         scores = self._scores(batch)  # (B, T, K)
+        posteriors = tag_posteriors(self.crf, scores, batch.sides[0].mask)
+        answers = (example for example, _ in self._paths(batch, scores))
+        return [(e, p.marginals) for e, p in zip(answers, posteriors, strict=True)]
+
+    def details(self, batch: Batch[TaggedExample]) -> list[tuple[TaggedExample, Details]]:
+        """The same as `Details`; spans only where tags are tags of spans."""
+        scores = self._scores(batch)  # (B, T, K)
+        posteriors = tag_posteriors(self.crf, scores, batch.sides[0].mask)
+        found = []
+        for (example, path), posterior in zip(self._paths(batch, scores), posteriors, strict=True):
+            tags, spans = example.tags or (), self._data_scheme is not None
+            scored = score_path(
+                example.tokens, example.text, tags, path, self._labels, posterior, spans=spans
+            )
+            found.append((example, Details(list(tags), **scored._asdict())))
+        return found
+
+    def _paths(
+        self, batch: Batch[TaggedExample], scores: Tensor
+    ) -> Iterator[tuple[TaggedExample, list[int]]]:
+        """Sentences with their tags, and the numbers of the model's own labels."""
+        (side,) = batch.sides
         if self.crf is not None:
             numbers = self.crf.best(scores, side.mask)
         else:
@@ -108,13 +142,11 @@ class TagHead(Head[TaggedExample]):
             numbers = [
                 row[:length] for row, length in zip(best, side.lengths.tolist(), strict=True)
             ]
-        found = []
         for example, row in zip(batch.examples, numbers, strict=True):
             tags = tuple(self._labels[number] for number in row)
             if self._scheme != self._data_scheme and self._data_scheme is not None:
                 tags = convert_tags(tags, self._data_scheme)
-            found.append(replace(example, tags=tags))
-        return found
+            yield replace(example, tags=tags), row
 
     def _scores(self, batch: Batch[TaggedExample]) -> Tensor:
         (side,) = batch.sides
