@@ -57,6 +57,7 @@ EXTRAS = {
 }
 SHOWN = ("torch", "numpy", "h5py", "safetensors", "huggingface-hub", "cyclopts", "tqdm")
 TEST_TOOLS = ("pytest", "hypothesis")
+TEST_TOOLS_OF_EXTRAS = ("httpx", "httpx2", "seqeval")
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda|triton)")
 CUDA_LIBRARY = re.compile(r"lib(cu|nccl|nv)")
 CUDA_SYMBOL = re.compile(r"_*(cu|nccl|nv)")
@@ -69,20 +70,25 @@ class Environment:
 
     python: str
     resolution: str = "highest"
-    torch: str = ""
-    """A version, where not the resolution's own."""
-    extras: bool = False
+    constraint: str = ""
+    """A version that the resolution would not choose by itself."""
+    extras: tuple[str, ...] = ()
+    """Those whose own tests run, instead of the core's."""
 
     @property
     def tests(self) -> tuple[str, ...]:
         """What runs there."""
-        return tuple(path for paths in EXTRAS.values() for path in paths) if self.extras else CORE
+        return tuple(path for extra in self.extras for path in EXTRAS[extra]) or CORE
 
 
 ENVIRONMENTS = {
     "lowest": Environment("3.11", "lowest-direct"),
-    "lowest-extras": Environment("3.11", "lowest-direct", extras=True),
-    "3.11": Environment("3.11", torch="2.13.0"),
+    # hf needs a newer huggingface_hub than the lowest version of datasets takes.
+    "lowest-extras": Environment(
+        "3.11", "lowest-direct", "datasets<3.1", tuple(extra for extra in EXTRAS if extra != "hf")
+    ),
+    "lowest-hf": Environment("3.11", "lowest-direct", extras=("hf",)),
+    "3.11": Environment("3.11", constraint="torch==2.13.0"),
     "3.12": Environment("3.12"),
     "3.13": Environment("3.13"),
     "3.14": Environment("3.14"),
@@ -114,9 +120,9 @@ def find_python(version: str) -> str | None:
 
 def resolve(environment: Environment, folder: Path) -> list[str]:
     """Pins of all packages, without those of CUDA."""
-    extras = [f"--extra={name}" for name in EXTRAS] if environment.extras else []
+    extras = [f"--extra={name}" for name in environment.extras]
     constraints = folder / "constraints.txt"
-    constraints.write_text(f"torch=={environment.torch}\n" if environment.torch else "")
+    constraints.write_text(environment.constraint)
     pins = run(
         *("uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "pyproject.toml"),
         *("--resolution", environment.resolution, "--python-version", environment.python),
@@ -134,7 +140,7 @@ def install(environment: Environment, python: str, folder: Path) -> Path:
     put = ("uv", "pip", "install", "--quiet", "--python", own)
     run(*put, "--no-deps", "-r", pins)
     run(*put, "--no-deps", ROOT)
-    run(*put, *TEST_TOOLS, *(["httpx2"] if environment.extras else []))
+    run(*put, *TEST_TOOLS, *(TEST_TOOLS_OF_EXTRAS if environment.extras else ()))
     torch_found = "import importlib.util as u; print(u.find_spec('torch').origin)"
     libraries = Path(run(own, "-c", torch_found).strip()).parent / "lib"
     if not succeeds(own, "-c", "import torch", capture_output=True):
@@ -178,7 +184,7 @@ def try_one(name: str, folder: Path) -> dict[str, object]:
     row["python"] = run(python, "-c", "import platform; print(platform.python_version())").strip()
     row["versions"] = {package: versions[package] for package in SHOWN}
     if environment.extras:
-        row["extras"] = pins_of_extras(versions)
+        row["extras"] = versions_of_extras(environment, versions)
     settings = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     right = succeeds(python, "-m", "elmokit", "info", "--check", cwd=folder, env=settings)
     report = folder / "tests.xml"
@@ -196,10 +202,10 @@ def try_one(name: str, folder: Path) -> dict[str, object]:
     return row
 
 
-def pins_of_extras(versions: dict[str, str]) -> dict[str, str]:
+def versions_of_extras(environment: Environment, versions: dict[str, str]) -> dict[str, str]:
     """Versions of the packages that pyproject.toml names in the extras tried."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    named = [r for extra in EXTRAS for r in project["optional-dependencies"][extra]]
+    named = [r for extra in environment.extras for r in project["optional-dependencies"][extra]]
     names = sorted({re.split(r"[\[><=;~ ]", requirement)[0].lower() for requirement in named})
     return {name: versions[name] for name in names if name in versions}
 

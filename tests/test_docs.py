@@ -32,6 +32,7 @@ PAGES = (
     "docs/pytorch.md",
     "docs/recipes.md",
     "docs/reliability.md",
+    "docs/versions.md",
 )
 TESTED_ELSEWHERE = {
     "cli.md": "tests/cli/test_cli_main.py",
