@@ -47,7 +47,7 @@ EXTRAS = {
     "spacy": ("tests/integrations/test_spacy_elmo.py",),
     "sklearn": ("tests/integrations/test_sklearn_elmo.py",),
     "hf": ("tests/integrations/test_hf_elmo.py", "tests/integrations/test_hf_token_embeddings.py"),
-    "tf": (),
+    "tf": ("tests/checkpoints/test_tf_bundle.py",),
     "zh": ("tests/text/test_tokens.py",),
     "plots": (),
     "seq2seq": ("tests/tasks/test_task_scores.py",),
