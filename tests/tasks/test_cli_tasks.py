@@ -17,7 +17,7 @@ from small_tasks import sentences, texts
 
 import elmokit
 from elmokit.cli import app, evaluate, main, predict, train
-from elmokit.tasks import read_examples, write_examples
+from elmokit.tasks import FrameExample, read_examples, write_examples
 from elmokit.tasks.tag.spans import convert_tags, illegal_index
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -86,11 +86,13 @@ def test_predict_adds_probabilities(folder, capsys):
         assert main(["predict", "out", "new.txt", "--probabilities", *place]) == 2
         assert "JSON lines" in capsys.readouterr().err
 
-    command = ["train", "tag", "--train", "train.conll", "--dev", "dev.conll", "-o", "tagger"]
+    frames = [FrameExample(e.tokens, e.tags, f"{len(e.tokens) > 5}") for e in sentences(20)]
+    write_examples("dialogue", "frames.jsonl", frames)
+    command = ["train", "dialogue", "--train", "frames.jsonl", "-o", "frames"]
     assert main([*command, *SMALL, "--epochs", "1", "--model", "none"]) == 0
     capsys.readouterr()
-    assert main(["predict", "tagger", "new.txt", "--probabilities", "-o", "b.jsonl"]) == 1
-    assert "tag: this task has no probabilities" in capsys.readouterr().err
+    assert main(["predict", "frames", "new.txt", "--probabilities", "-o", "b.jsonl"]) == 1
+    assert "dialogue: this task has no probabilities" in capsys.readouterr().err
     assert not Path("b.jsonl").exists()
 
 
