@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check matrix slow bench docs serve page page-test lock audit soak clean
+.PHONY: help demo test check matrix slow bench docs serve page page-test lock audit soak faults clean
 
 # What torch's CUDA build brings; a CPU build has none of it.
 NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc \
@@ -67,6 +67,9 @@ bench: $(VENV)/.dev  ## run the benchmarks and write their results to benchmarks
 SECONDS ?= 600
 soak: $(VENV)/.dev  ## run 200 clients with faults against the server (SECONDS=600)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.server.soak --seconds $(SECONDS)
+
+faults: $(VENV)/.dev  ## kill, stop and starve every verb that writes (KILLS=600; Linux, best as root)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reliability.faults --kills $(or $(KILLS),600) --save
 
 docs: $(VENV)/.docs  ## build the documentation into site; a broken link is an error
 	$(BIN)/zensical build --clean --strict

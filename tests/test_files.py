@@ -18,17 +18,20 @@ from safetensors.torch import save_file
 
 from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.files import (
+    LockFile,
+    _hidden_folder,
     atomic_file,
     atomic_folder,
+    atomic_update,
     check_output,
     create_hdf5,
+    finish_update,
     read_tensors,
-    restore_interrupted,
+    remove_stale,
     scratch,
     write_tensors,
     write_text,
 )
-from elmokit.locks import LockFile
 
 TENSORS = {
     "matrix": torch.arange(12.0).reshape(3, 4),
@@ -246,7 +249,7 @@ def test_a_folder_is_old_or_new_whenever_its_writer_is_killed(tmp_path, has_exch
         for name in ("a", "b", "thesis", "notes/note"):
             (folder / "out" / name).write_text("old")
         done = subprocess.run([*command, str(number), str(has_exchange)], cwd=folder, check=False)
-        assert restore_interrupted(folder / "out")
+        finish_update(folder / "out")
         own = {name: (folder / "out" / name).exists() for name in "abc"}
         seen.add(tuple(own.values()))
         assert own in ({"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 0, "c": 1}), number
@@ -261,6 +264,76 @@ def test_a_folder_is_old_or_new_whenever_its_writer_is_killed(tmp_path, has_exch
             break
     assert len(seen) == 2
     assert number > 5
+
+
+def test_an_update_of_several_files_is_all_or_nothing_whenever_it_is_killed(tmp_path):
+    script = """
+    calls, last = 0, int(sys.argv[1])
+    def counted(function):
+        def call(*arguments, **options):
+            global calls
+            calls += 1
+            if calls == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+        return call
+    for name in ("replace", "unlink", "rmdir", "mkdir", "open"):
+        setattr(os, name, counted(getattr(os, name)))
+    with files.atomic_update(pathlib.Path("out")) as fresh:
+        (fresh / "weights").write_text("new")
+        (fresh / "elmo").mkdir()
+        (fresh / "elmo" / "model").write_text("new")
+        (fresh / "facts").write_text("new")
+        (fresh / files.REMOVED).write_text("stale")
+    """
+    header = "import os, pathlib, signal, sys\nimport elmokit.files as files\n"
+    command = [sys.executable, "-c", header + textwrap.dedent(script)]
+    seen = set()
+    for number in itertools.count(1):
+        out = tmp_path / str(number) / "out"
+        for name in ("weights", "elmo/model", "facts", "stale/a", "elmo/thesis"):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_text("old")
+        done = subprocess.run([*command, str(number)], cwd=out.parent, check=False)
+        finish_update(out)
+        states = {(out / name).read_text() for name in ("weights", "elmo/model", "facts")}
+        assert len(states) == 1, number
+        assert (out / "stale").exists() == (states == {"old"}), number
+        assert (out / "elmo" / "thesis").read_text() == "old"
+        seen |= states
+        with atomic_update(out) as fresh:
+            (fresh / "facts").write_text("newest")
+        assert not list(out.glob(".*")), number
+        if done.returncode == 0:
+            break
+    assert seen == {"old", "new"}
+
+
+def test_a_folder_of_a_stranger_cannot_make_an_update_of_other_files(tmp_path):
+    """What is in a folder, links and lists of names included, changes nothing outside of it."""
+    mine, folder = tmp_path / "mine", tmp_path / "folder"
+    for path in (mine / "thesis", folder / ".elmokit-update" / "elmo" / "thesis"):
+        path.parent.mkdir(parents=True)
+        path.write_text("mine" if path.is_relative_to(mine) else "theirs")
+    (folder / ".elmokit-update" / "removed.txt").write_text(f"../mine\n..\n{mine}\n.")
+    (folder / "elmo").symlink_to(mine)
+    with pytest.raises(DataError, match="a link that leads out of the folder"):
+        finish_update(folder)
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / ".elmokit-update").symlink_to(mine)
+    finish_update(linked)
+    hidden = _hidden_folder(tmp_path / "out", 0)
+    hidden.symlink_to(mine)
+    write_text(tmp_path / "out", "text")
+    remove_stale(tmp_path)
+    assert hidden.is_symlink()
+    hidden.unlink()
+    hidden.mkdir()
+    (hidden / "lock").symlink_to(mine / "thesis")
+    with pytest.raises(OSError, match="out"):
+        write_text(tmp_path / "out", "text")
+    assert {path.name: path.read_text() for path in mine.iterdir()} == {"thesis": "mine"}
 
 
 def test_two_folders_change_places_where_the_system_can(tmp_path):

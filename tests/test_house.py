@@ -42,7 +42,7 @@ STAGES = (
     "cli",
 )
 """Each may import the ones before it."""
-FOR_ALL = {"config", "errors", "files", "lazy", "limits", "locks"}
+FOR_ALL = {"config", "errors", "files", "lazy", "limits"}
 FACADE = {"encode/elmo.py": {"lm"}, "encode/embedding.py": {"word_vectors"}}
 """Methods of `Elmo` that lead to a later stage, imported where they are called."""
 MOST_LINES = 600

@@ -4,6 +4,13 @@ A message says what is wrong, where (file, line, field) and what to do. All deri
 `ElmokitError`, so one ``except`` clause catches everything elmokit raises on bad input.
 """
 
+import errno
+import re
+
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_ERRNO = re.compile(r"(?:errno = |code: |os error )(\d+)")
+_CUT_SHORT = re.compile(r"\d+ requested and \d+ written")
+
 
 class ElmokitError(Exception):
     """Base class of every error that bad input can cause."""
@@ -49,3 +56,14 @@ def is_out_of_memory(error: BaseException) -> bool:
         or type(error).__name__ == "OutOfMemoryError"
         or "allocate memory" in str(error)
     )
+
+
+def disk_errno(error: BaseException) -> int | None:
+    """The number of a disk's error (full, quota, too large, broken); None for other errors."""
+    if isinstance(error, ElmokitError):
+        return None
+    code = getattr(error, "errno", None)
+    if code is None:  # HDF5 and safetensors have it in their text, numpy has lost it
+        found = _ERRNO.search(str(error))
+        code = errno.ENOSPC if _CUT_SHORT.search(str(error)) else found and int(found[1])
+    return code if code in _DISK_ERRORS else None

@@ -13,11 +13,9 @@ Tensors are stored as safetensors with a CRC-32 of each one in the metadata:
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -29,9 +27,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError, reason
+from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError, disk_errno, reason
 from elmokit.limits import budget_for, current
-from elmokit.locks import LockFile, LocksMissingError
 
 if TYPE_CHECKING:
     import h5py
@@ -42,12 +39,10 @@ _MOST_DIGITS = 20
 _CHECKSUMS = "crc32"
 _PART = ".part"
 _LOCK = "lock"
-_OLD = "old"
+_LOCKED_BYTE = 1 << 20
+_NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 _UPDATE = ".elmokit-update"
 REMOVED = "removed.txt"
-_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-_ERRNO = re.compile(r"(?:errno = |code: |os error )(\d+)")
-_CUT_SHORT = re.compile(r"\d+ requested and \d+ written")
 
 
 def regular_file(path: str | os.PathLike[str], error: type[ElmokitError] = CheckpointError) -> int:
@@ -92,9 +87,7 @@ def check_output(output: str | os.PathLike[str], *inputs: str | os.PathLike[str]
         ConfigError: It is an input, or part of one, or a folder with an input in it.
     """
     target = Path(os.path.realpath(output))
-    if not target.exists():
-        return
-    for given in inputs:
+    for given in inputs if target.exists() else ():
         if given is None or not os.path.exists(given):
             continue
         source = Path(os.path.realpath(given))
@@ -107,7 +100,91 @@ def check_output(output: str | os.PathLike[str], *inputs: str | os.PathLike[str]
             raise ConfigError(f"{output}: the input {given} is in this folder. Give another one.")
 
 
-# Atomic outputs
+# Locks. The system releases them when the process ends, however it does.
+
+
+class LockFile:
+    """A file that exists, locked, while this process works on something; made by `take`."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, path: Path) -> LockFile | None:
+        """Create and lock a file; None if a live process holds it.
+
+        Raises:
+            LocksMissingError: The file system has no locks.
+        """
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _NOFOLLOW, 0o666)
+            try:
+                if not _try_lock(descriptor):
+                    os.close(descriptor)
+                    return None
+                with suppress(FileNotFoundError):  # its last holder may have removed it in between
+                    if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                        break
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+        host = os.environ.get("COMPUTERNAME") if sys.platform == "win32" else os.uname().nodename
+        with suppress(OSError):  # a full disk: then the holder has no name
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {host}\n".encode())
+        return cls(path, descriptor)
+
+    @staticmethod
+    def holder(path: Path) -> str:
+        """Who holds a lock, for messages."""
+        with suppress(OSError):
+            return path.read_text(encoding="utf-8", errors="replace").strip() or "a process"
+        return "a process"
+
+    def release(self) -> None:
+        """Remove the file and unlock it; nothing happens the second time."""
+        if not self.held:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        if sys.platform == "win32":  # where open files cannot be removed
+            os.close(descriptor)
+        with suppress(OSError):
+            self._path.unlink()
+        if sys.platform != "win32":
+            os.close(descriptor)
+
+    @property
+    def held(self) -> bool:
+        """Whether it has not been released."""
+        return self._descriptor >= 0
+
+
+class LocksMissingError(OSError):
+    """The file system has no locks."""
+
+
+def _try_lock(descriptor: int) -> bool:
+    if sys.platform == "win32":
+        import msvcrt
+
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)  # the text before it stays readable
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise LocksMissingError(error.errno, error.strerror) from None
+    return True
 
 
 @contextmanager
@@ -115,24 +192,22 @@ def scratch(path: Path, *, alone: bool = False) -> Iterator[Path]:
     """A temporary path, with the name of `path`, in a hidden folder beside it; nothing is there.
 
     The folder is locked while the block runs and removed afterwards. What killed processes have
-    left there for the same `path` is removed first.
-
-    Args:
-        path: The final path, without symbolic links.
-        alone: Refuse, with a `DataError`, while a live process is writing the same `path`.
+    left there for the same `path` (no symbolic link) is removed first. With `alone` there is a
+    `DataError` while a live process is writing the same `path`.
     """
+    taken: list[tuple[Path, LockFile | None]] = []
     try:
-        folder, lock = _take_folder(path, alone)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    try:
-        yield folder / path.name
+        try:
+            _take_folder(path, alone, taken)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        yield taken[0][0] / path.name
     finally:
-        _clear(folder)
-        if lock is not None:
-            lock.release()
-        with suppress(OSError):
-            folder.rmdir()
+        try:
+            _give_back(taken)
+        except KeyboardInterrupt:  # in the midst of it
+            _give_back(taken)
+            raise
 
 
 def _hidden_folder(path: Path, number: int | str) -> Path:
@@ -141,16 +216,22 @@ def _hidden_folder(path: Path, number: int | str) -> Path:
     return path.with_name(f".elmokit-{mark}-{number}{_PART}")
 
 
-def _take_folder(path: Path, alone: bool) -> tuple[Path, LockFile | None]:
-    """Lock the first free one of the hidden folders of `path`; remove others that are stale."""
-    found: tuple[Path, LockFile] | None = None
+def _take_folder(path: Path, alone: bool, taken: list[tuple[Path, LockFile | None]]) -> None:
+    """Lock the first free one of the hidden folders of `path`, and all others that are stale.
+
+    They are appended to `taken` at once: a signal may raise an exception anywhere.
+    """
     number = 0
     while True:
         folder = _hidden_folder(path, number)
-        if found is not None and not folder.is_dir():
-            return found
-        with suppress(FileExistsError):
+        if taken and not folder.is_dir():
+            return
+        try:
             folder.mkdir()
+        except FileExistsError:
+            if not _is_own_folder(folder):
+                number += 1
+                continue
         try:
             lock = LockFile.take(folder / _LOCK)
         except LocksMissingError:
@@ -158,11 +239,15 @@ def _take_folder(path: Path, alone: bool) -> tuple[Path, LockFile | None]:
             with suppress(OSError):
                 folder.rmdir()
             folder = _hidden_folder(path, secrets.token_hex(6))
+            taken.append((folder, None))
             folder.mkdir()
-            return folder, None
+            return
         except FileNotFoundError:  # its last owner has removed it in between
             continue
-        except OSError:
+        except BaseException:
+            with suppress(OSError):
+                if (lock := LockFile.take(folder / _LOCK)) is not None:
+                    taken.append((folder, lock))
             with suppress(OSError):
                 folder.rmdir()
             raise
@@ -172,18 +257,31 @@ def _take_folder(path: Path, alone: bool) -> tuple[Path, LockFile | None]:
                 holder = LockFile.holder(folder / _LOCK)
                 raise DataError(f"{path}: {holder} is writing it. Wait for its end.")
             continue
-        _put_back(folder, path)
+        taken.append((folder, lock))
         _clear(folder)
-        if found is None:
-            found = folder, lock
-        else:
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether it is a folder of this user, and no link to one; also if it has just gone."""
+    with suppress(FileNotFoundError):
+        status = os.lstat(path)
+        own = sys.platform == "win32" or status.st_uid == os.geteuid()
+        return own and stat.S_ISDIR(status.st_mode)
+    return True
+
+
+def _give_back(taken: list[tuple[Path, LockFile | None]]) -> None:
+    for folder, lock in taken:
+        if lock is None or lock.held:
+            _clear(folder)
+        if lock is not None:
             lock.release()
-            with suppress(OSError):
-                folder.rmdir()
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _clear(folder: Path) -> None:
-    for left in folder.iterdir():
+    for left in folder.iterdir() if folder.is_dir() else ():
         if left.name != _LOCK:
             remove(left)
 
@@ -200,15 +298,13 @@ def remove_stale(folder: Path) -> None:
     """Remove what killed processes have left unfinished in a folder; live ones are left alone."""
     for part in folder.glob(f".*{_PART}"):
         try:
-            lock = LockFile.take(part / _LOCK) if part.is_dir() else None
+            lock = LockFile.take(part / _LOCK) if _is_own_folder(part) else None
         except OSError:
             continue
         if lock is not None or part.is_file():
             remove(part)
         if lock is not None:
             lock.release()
-            with suppress(OSError):
-                part.rmdir()
 
 
 @contextmanager
@@ -276,21 +372,18 @@ def _swap(fresh: Path, target: Path, owns: Callable[[str], bool]) -> None:
     Whenever the process is killed, all files that are not the output's own are at `target`: they
     are in both folders, as hard links, when the folders are exchanged.
     """
+    gone = [path.name for path in target.iterdir() if owns(path.name)]
     for path in target.iterdir():
         if not owns(path.name):
             link(path, fresh / path.name)
-    if not _exchange(fresh, target):
-        old = fresh.with_name(_OLD)
-        os.replace(target, old)  # killed now: `_put_back`
-        try:
-            os.replace(fresh, target)
-        except BaseException:
-            os.replace(old, target)
-            raise
-        os.replace(old, fresh)
-    for path in fresh.iterdir():  # written in between
-        if not owns(path.name) and not os.path.lexists(target / path.name):
-            os.replace(path, target / path.name)
+    if _exchange(fresh, target):
+        for path in fresh.iterdir():  # written in between
+            if not owns(path.name) and not os.path.lexists(target / path.name):
+                os.replace(path, target / path.name)
+    else:
+        (fresh / REMOVED).write_text("\n".join(gone), encoding="utf-8")
+        os.replace(fresh, target / _UPDATE)
+        finish_update(target)
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -301,8 +394,8 @@ def _exchange(one: Path, other: Path) -> bool:
 
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    paths = (os.fsencode(one), os.fsencode(other))
-    return rename is not None and rename(here, paths[0], here, paths[1], exchange) == 0
+    first, second = os.fsencode(one), os.fsencode(other)
+    return rename is not None and rename(here, first, here, second, exchange) == 0
 
 
 def link(source: Path, copy: Path) -> None:
@@ -320,34 +413,12 @@ def link(source: Path, copy: Path) -> None:
         one(str(source), str(copy))
 
 
-def _put_back(folder: Path, path: Path) -> None:
-    """Undo half of `_swap`."""
-    if (folder / _OLD).exists() and not path.exists():
-        os.replace(folder / _OLD, path)
-
-
-def restore_interrupted(path: str | os.PathLike[str]) -> bool:
-    """Whether something is at `path`, where an interrupted replacement is undone first."""
-    if os.path.exists(path) or not os.path.basename(path):
-        return os.path.exists(path)
-    with suppress(OSError, ValueError):  # names that no file can have
-        target = Path(os.path.realpath(path))
-        number = 0
-        while (folder := _hidden_folder(target, number)).is_dir():
-            if (lock := LockFile.take(folder / _LOCK)) is not None:
-                _put_back(folder, target)
-                lock.release()
-            number += 1
-    return os.path.exists(path)
-
-
 @contextmanager
 def atomic_update(folder: Path) -> Iterator[Path]:
     """Give a temporary folder to fill; its files replace those of the same names in `folder`.
 
     All of them or none, whenever the process is killed: `finish_update`, which readers of such a
-    folder call first, moves the rest of them. Paths in a list ``REMOVED``, one per line, are
-    removed before that.
+    folder call first, moves the rest of them. Names in a list ``REMOVED`` are removed before that.
     """
     target = Path(os.path.realpath(folder))
     with scratch(target / _UPDATE) as fresh, disk_errors(folder):
@@ -361,14 +432,14 @@ def atomic_update(folder: Path) -> Iterator[Path]:
 def finish_update(folder: Path) -> None:
     """Complete an `atomic_update` of a process that was killed."""
     update = folder / _UPDATE
-    while update.is_dir():
+    while update.is_dir() and not update.is_symlink():
         lock: LockFile | None = None
-        with suppress(LocksMissingError):
-            if (lock := LockFile.take(folder / f"{_UPDATE}.lock")) is None:
+        with suppress(LocksMissingError, FileNotFoundError):
+            if (lock := LockFile.take(update / _LOCK)) is None:
                 time.sleep(0.01)  # a live process is about to
                 continue
         try:
-            _move_in(update, folder)
+            return _move_in(update, folder)
         finally:
             if lock is not None:
                 lock.release()
@@ -378,11 +449,13 @@ def _move_in(update: Path, folder: Path) -> None:
     """Move files to their paths; a killed process may have moved some of them already."""
     removed = update / REMOVED
     if removed.is_file():
-        for name in removed.read_text(encoding="utf-8").split():
+        for name in {*removed.read_text(encoding="utf-8").splitlines()} & {*os.listdir(folder)}:
             remove(folder / name)
         removed.unlink()
-    for path in [path for path in update.rglob("*") if not path.is_dir()]:
+    for path in [p for p in update.rglob("*") if not p.is_dir() and p != update / _LOCK]:
         final = folder / path.relative_to(update)
+        if not Path(os.path.realpath(final.parent)).is_relative_to(os.path.realpath(folder)):
+            raise DataError(f"{final.parent}: a link that leads out of the folder; refused")
         final.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, final)
     remove(update)
@@ -397,17 +470,6 @@ def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         if (code := disk_errno(error)) is None:
             raise
         raise OSError(code, os.strerror(code), os.fspath(path)) from error
-
-
-def disk_errno(error: BaseException) -> int | None:
-    """The number of a disk's error (full, quota, too large, broken); None for other errors."""
-    if isinstance(error, ElmokitError):
-        return None
-    code = getattr(error, "errno", None)
-    if code is None:  # HDF5 and safetensors have it in their text, numpy has lost it
-        found = _ERRNO.search(str(error))
-        code = errno.ENOSPC if _CUT_SHORT.search(str(error)) else found and int(found[1])
-    return code if code in _DISK_ERRORS else None
 
 
 def create_hdf5(path: Path) -> h5py.File:

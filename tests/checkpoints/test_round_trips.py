@@ -475,7 +475,7 @@ def test_save_that_fails_leaves_the_old_model(tmp_path, standard_hdf5, monkeypat
         genuine = os.replace
 
         def failing(source, target):
-            if target == folder and source.name == folder.name:  # the new one, to its path
+            if source.name == folder.name:  # the new one, to its path
                 out_of_space()
             genuine(source, target)
 

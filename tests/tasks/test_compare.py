@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 
 import pytest
@@ -12,6 +13,7 @@ import elmokit
 from elmokit.errors import ConfigError
 from elmokit.tasks.compare import InputComparison, Variant
 from elmokit.tasks.fit import TaskRun
+from elmokit.training.run_folder import lock_folder
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -120,3 +122,16 @@ def test_compare_resumes_with_the_same_test_data_alone(tmp_path):
     assert compare_two(tmp_path / "all", test=texts(20, seed=2), resume=True).to_dict() == done
     with pytest.raises(ConfigError, match="other test data"):
         compare_two(tmp_path / "all", test=texts(20, seed=3), resume=True)
+
+
+def test_compare_works_alone_in_its_folder(tmp_path):
+    """Two comparisons would delete each other's stored layers."""
+    lock = lock_folder(tmp_path, tmp_path)
+    assert lock is not None
+    train, dev = texts(10), texts(10, seed=1)
+    with pytest.raises(
+        ConfigError, match=rf"process {os.getpid()} on .* is working in this folder"
+    ):
+        elmokit.tasks.compare("classify", train, dev, elmo="test-tiny", output=tmp_path)
+    lock.release()
+    assert not list(tmp_path.iterdir())

@@ -32,7 +32,14 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.quantized import DTYPES, dequantize, quantize
 from elmokit.config import ModelConfig, TextConfig, from_dict, to_dict
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.files import atomic_folder, read_json, read_tensors, scratch, write_tensors
+from elmokit.files import (
+    atomic_folder,
+    finish_update,
+    read_json,
+    read_tensors,
+    scratch,
+    write_tensors,
+)
 from elmokit.limits import budget_for
 from elmokit.text.vocab import Vocabulary, read_lines
 
@@ -61,6 +68,7 @@ _SIZES = {
 
 def is_native(folder: Path) -> bool:
     """Whether the folder's config.json says it is elmokit's."""
+    finish_update(folder)
     path = folder / CONFIG_FILE
     return path.is_file() and read_json(path).get("format") == FORMAT
 

@@ -21,7 +21,7 @@ from elmokit.checkpoints import (
 from elmokit.checkpoints.archives import extracted
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.errors import CheckpointError, reason
-from elmokit.files import regular_file, restore_interrupted
+from elmokit.files import regular_file
 
 EMBEDDED = Path(__file__).parent.parent / "models"
 """The models inside the package, a native folder each."""
@@ -135,7 +135,7 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
     if isinstance(source, str) and source.startswith(HUB_PREFIX):
         return replace(_read_path(_download(source), extras), source=source)
     path = Path(os.path.expanduser(source))
-    if restore_interrupted(path):
+    if os.path.exists(path):
         return replace(_read_path(path, extras), source=str(path))
     if os.path.isfile(f"{path}.index"):
         return tf_checkpoint.read(path, extras.options, extras.vocabulary)

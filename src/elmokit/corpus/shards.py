@@ -43,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.errors import DataError, reason
-from elmokit.files import regular_file, restore_interrupted
+from elmokit.files import finish_update, regular_file
 
 FORMAT = "elmokit-corpus"
 VERSION = 1
@@ -357,13 +357,12 @@ def checksum(path: Path) -> int:
 
 def _read_description(folder: Path) -> dict[str, Any]:
     path = folder / DESCRIPTION
+    finish_update(folder)
     try:
         if os.path.exists(path):
             regular_file(path, DataError)
         description = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
-        if restore_interrupted(folder) and path.is_file():
-            return _read_description(folder)
         raise DataError(
             f"{folder} is no prepared corpus: it has no {DESCRIPTION}. "
             "Make one with: elmokit corpus prepare TEXT -o FOLDER"

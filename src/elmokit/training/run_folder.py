@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elmokit.errors import ConfigError
-from elmokit.files import remove, remove_stale, write_text
-from elmokit.locks import LockFile, LocksMissingError
+from elmokit.files import LockFile, LocksMissingError, remove, remove_stale, write_text
 
 if TYPE_CHECKING:
     import os
