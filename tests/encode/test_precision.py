@@ -70,6 +70,19 @@ def test_vectors_of_the_published_shape_stay_near(precision):
     assert lowest_cosine(found, want) >= LEAST_COSINE[precision]
 
 
+@pytest.mark.parametrize("name", ["small-en", "small-zh"])
+def test_error_of_trained_models_is_small(precision, name):
+    """They have outliers, which random weights do not have."""
+    chinese = ["苹果公司发布了新手机", "银行在河边", "他昨天没有去学校"] * 3
+    sentences = chinese if name == "small-zh" else SENTENCES[:9]
+    want = elmokit.load(name, softmax=False).encode(sentences, layers="all")
+    found = elmokit.load(name, softmax=False, precision=precision).encode(sentences, layers="all")
+    one, other = np.concatenate(found, axis=1), np.concatenate(want, axis=1)
+    errors = np.linalg.norm(one - other, axis=(1, 2)) / np.linalg.norm(other, axis=(1, 2))
+    assert (errors > 0).all()
+    assert errors.max() < 0.015
+
+
 def test_neighbours_have_no_say(precision):
     elmo = elmokit.load(GOLDEN / "allennlp", precision=precision)
     alone = elmo.encode(SENTENCES[0], layers="all")

@@ -155,6 +155,16 @@ def test_onnx_file_is_valid_and_fixes_no_size(elmo, tmp_path):
         }
 
 
+def test_onnx_int8_of_a_trained_model_is_close(tmp_path):
+    elmo = elmokit.load("small-en", softmax=False)
+    elmo.export(tmp_path / "model.onnx", storage="int8")
+    sentences = ["The bank of the river lay still .", "Apple shares rose after the keynote ."]
+    found = elmokit.OnnxElmo(tmp_path / "model.onnx").encode(sentences, layers="all")
+    one, other = (np.concatenate(x, axis=1) for x in (found, elmo.encode(sentences, layers="all")))
+    errors = np.linalg.norm(one - other, axis=(1, 2)) / np.linalg.norm(other, axis=(1, 2))
+    assert errors.max() < 0.06
+
+
 def test_onnx_int8_is_close_and_small(allennlp, elmo, exported_int8, tmp_path):
     batch = random_batch(allennlp.folder, 20, 16)
     ours, theirs = (

@@ -166,7 +166,7 @@ def _token_encoder(graph: GraphBuilder, config: ModelConfig, weights: Arrays) ->
         parts.append(_character_cnn(graph, config.characters, weights))  # (W, F)
     x = graph.add("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     if config.input_projection:
-        x = graph.matmul(x, weights["encoder.projection.weight"].T)
+        x = graph.matmul(x, weights["encoder.projection.weight"].T, outliers=True)
         x = graph.add("Add", x, graph.constant(weights["encoder.projection.bias"]))
     return x  # (W, P)
 
@@ -247,7 +247,7 @@ def _lstm_step(graph: GraphBuilder, config: LstmConfig, weights: Arrays, root: s
     cells = _clip(step, cells, config.cell_clip)
     output = step.add("Mul", o, step.add("Tanh", cells))  # (B, H)
     if config.projection:
-        output = step.matmul(output, weights[f"{root}.projection"].T)  # (B, P)
+        output = step.matmul(output, weights[f"{root}.projection"].T, outliers=True)  # (B, P)
         output = _clip(step, output, config.projection_clip)
     step.output(cells, f"{root}.next_cells", "float32", ("batch", config.cells))
     step.output(output, f"{root}.next_output", "float32", ("batch", config.width))

@@ -85,17 +85,23 @@ class GraphBuilder:
         self._nodes.append(self._onnx.helper.make_node(op, list(inputs), outputs, **attributes))
         return outputs
 
-    def matmul(self, x: str, matrix: NDArray[np.float32]) -> str:
+    def matmul(self, x: str, matrix: NDArray[np.float32], *, outliers: bool = False) -> str:
         """(..., n) times a fixed (n, m).
 
         With `int8` each column of the matrix is stored as 8-bit numbers with a scale, and each row
         of x is quantized to 7 bits at run time with a scale of its own: rows are independent, so
-        a sentence does not depend on its batch.
+        a sentence does not depend on its batch. Rows with `outliers`, a few large values, stay in
+        float32: they would set the scale, and little would be left of the others.
         """
         if not self.int8:
             return self.add("MatMul", x, self.constant(matrix))
         column_scale = np.maximum(np.abs(matrix).max(axis=0), SMALLEST_SCALE) / COLUMN_LIMIT  # (m,)
         columns = np.rint(matrix / column_scale)
+        if outliers:
+            outer = self._parent or self  # made once per run, not once per step
+            real = self._onnx.TensorProto.FLOAT
+            columns = outer.add("Cast", outer.constant(columns, "int8"), to=real)
+            return self.add("MatMul", x, outer.add("Mul", columns, outer.constant(column_scale)))
         largest = self.add("ReduceMax", self.add("Abs", x), axes=[-1], keepdims=1)  # (..., 1)
         row_scale = self.add("Mul", largest, self.constant(1 / ROW_LIMIT))
         row_scale = self.add("Max", row_scale, self.constant(SMALLEST_SCALE))
