@@ -8,11 +8,11 @@ folder.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 import unicodedata
 import warnings
-from html import escape
 from itertools import combinations, product
 from pathlib import Path
 from typing import NamedTuple
@@ -129,7 +129,7 @@ def main() -> None:
         show_similarities(elmo, uses)
         show_reproducible(elmo, uses)
         name = Path(elmo.source).name.split(".")[0]
-        draw_map(uses, OUTPUT / f"map-{name}.svg")
+        draw_maps(elmo, uses, OUTPUT / f"map-{name}.svg")
         write_vectors(elmo, uses, OUTPUT / f"vectors-{name}.h5")
     print(f"{time.perf_counter() - start:.1f} seconds")
 
@@ -220,41 +220,19 @@ def all_sentences(words: list[Uses]) -> list[list[str]]:
     return [text.split() for uses in words for texts in uses.senses.values() for text in texts]
 
 
-def draw_map(words: list[Uses], path: Path) -> None:
-    """A PCA of each word's uses in the top layer, as SVG."""
-    side, margin, line, colours = 340, 30, 19, ("#1b6ca8", "#d1495b")
+def draw_maps(elmo: elmokit.Elmo, words: list[Uses], path: Path) -> None:
+    """A map of each word's uses in the top layer, next to each other, as SVG."""
     parts = []
-    for number, uses in enumerate(words):
-        left = number * (side + margin) + margin
-        parts.append(f'<text x="{left}" y="28" font-size="20">{escape(uses.word)}</text>')
-        parts.append(
-            f'<rect x="{left}" y="40" width="{side}" height="{side}" fill="none" stroke="#ccc"/>'
-        )
-        top = np.concatenate([v[:, -1] for v in uses.vectors.values()])  # (uses, D)
-        top = top - top.mean(axis=0)
-        plane = top @ np.linalg.svd(top, full_matrices=False)[2][:2].T  # (uses, 2)
-        points = plane / max(float(np.abs(plane).max()), 1e-9)
-        sentences = [(s, text) for s, texts in enumerate(uses.senses.values()) for text in texts]
-        for n, ((sense, text), (x, y)) in enumerate(zip(sentences, points, strict=True), start=1):
-            across = left + side / 2 * (1 + 0.88 * x)
-            down = 40 + side / 2 * (1 - 0.88 * y)
-            colour = colours[sense]
-            parts.append(
-                f'<circle cx="{across:.1f}" cy="{down:.1f}" r="9" fill="{colour}"/>'
-                f'<text x="{across:.1f}" y="{down + 4:.1f}" font-size="11" fill="white" '
-                f'text-anchor="middle">{n}</text>'
-                f'<text x="{left}" y="{40 + side + n * line + 4}" font-size="12" '
-                f'fill="{colour}">{n} {escape(text)}</text>'
-            )
-    width = len(words) * (side + margin) + margin
-    height = 40 + side + 9 * line
-    path.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'font-family="sans-serif">\n<rect width="100%" height="100%" fill="white"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n",
-        encoding="utf-8",
-    )
+    width = height = 0
+    for uses in words:
+        texts = [text.split() for texts in uses.senses.values() for text in texts]
+        senses = [sense for sense, texts in uses.senses.items() for _ in texts]
+        picture = elmo.map(texts, uses.word, labels=senses).svg
+        wide, high = map(int, re.findall(r'^<svg .* width="(\d+)" height="(\d+)"', picture)[0])
+        parts.append(f'<svg x="{width}"' + picture.removeprefix("<svg"))
+        width, height = width + wide, max(height, high)
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">\n'
+    path.write_text(start + "".join(parts) + "</svg>\n", encoding="utf-8")
     print(f"a plot of the uses: {path}")
 
 

@@ -31,40 +31,40 @@ _ROOMS = (
 
 if TYPE_CHECKING:
     from elmokit import (
-        checkpoints,
-        corpus,
-        encode,
-        engines,
-        integrations,
-        lm,
-        model,
-        probes,
-        ray,
-        server,
-        tasks,
-        text,
-        training,
-        word_vectors,
+        checkpoints as checkpoints,
+        corpus as corpus,
+        encode as encode,
+        engines as engines,
+        integrations as integrations,
+        lm as lm,
+        model as model,
+        probes as probes,
+        ray as ray,
+        server as server,
+        tasks as tasks,
+        text as text,
+        training as training,
+        word_vectors as word_vectors,
     )
-    from elmokit.config import ModelConfig
-    from elmokit.encode.elmo import Elmo
-    from elmokit.encode.embedding import ElmoEmbedding
-    from elmokit.encode.loading import check_models, load
-    from elmokit.encode.similarity import similarity
+    from elmokit.config import ModelConfig as ModelConfig
+    from elmokit.encode.elmo import Elmo as Elmo
+    from elmokit.encode.embedding import ElmoEmbedding as ElmoEmbedding
+    from elmokit.encode.loading import check_models as check_models, load as load
+    from elmokit.encode.similarity import similarity as similarity
     from elmokit.errors import (
-        AmbiguousInputWarning,
-        CheckpointError,
-        ConfigError,
-        DataError,
-        ElmokitError,
+        AmbiguousInputWarning as AmbiguousInputWarning,
+        CheckpointError as CheckpointError,
+        ConfigError as ConfigError,
+        DataError as DataError,
+        ElmokitError as ElmokitError,
     )
-    from elmokit.integrations.onnx import OnnxElmo
-    from elmokit.limits import ReadLimits
-    from elmokit.model.scalar_mix import ScalarMix
-    from elmokit.training.adapt import AdaptConfig, adapt
-    from elmokit.training.pretrain import pretrain
-    from elmokit.training.settings import PretrainConfig
-    from elmokit.word_vectors.table import WordVectors
+    from elmokit.integrations.onnx import OnnxElmo as OnnxElmo
+    from elmokit.limits import ReadLimits as ReadLimits
+    from elmokit.model.scalar_mix import ScalarMix as ScalarMix
+    from elmokit.training.adapt import AdaptConfig as AdaptConfig, adapt as adapt
+    from elmokit.training.pretrain import pretrain as pretrain
+    from elmokit.training.settings import PretrainConfig as PretrainConfig
+    from elmokit.word_vectors.table import WordVectors as WordVectors
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,

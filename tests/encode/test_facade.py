@@ -1,14 +1,23 @@
 """The parts of `Elmo` that users know from other libraries, and the one rule for devices."""
 
 import inspect
+import json
+import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 
 import elmokit
-from elmokit import ConfigError, ElmoEmbedding
+from elmokit import AmbiguousInputWarning, ConfigError, ElmoEmbedding, ElmokitError
 from elmokit.cli import main
+from elmokit.encode import compare, nearest_uses
+from elmokit.encode.embedding import EmbeddingOptions
+from elmokit.encode.layers import StreamOptions, TextOptions
+from elmokit.encode.loading import LoadOptions
+from elmokit.integrations.onnx import OnnxOptions
+from elmokit.tasks.fit import FitOptions
 
 TEXTS = ["the bank of the river", "", "the bank lent money"]
 
@@ -111,3 +120,90 @@ def test_commands_run_on_the_best_device(verb, best, tmp_path, capsys):
     said = capsys.readouterr().err
     assert ("device='cuda': cannot be used here" in said) == (best == "cuda"), said
     assert code == int(best == "cuda" or verb == "bench")
+
+
+# What other libraries have, and what the command line does
+
+
+def test_from_pretrained_is_load(elmo):
+    again = elmokit.Elmo.from_pretrained(elmo.source, tokenizer="space", softmax=False)
+    assert again.tokenize("don't") == ["don't"]
+    np.testing.assert_array_equal(again.encode([["a"]])[0], elmo.encode([["a"]])[0])
+    options = inspect.signature(elmokit.load).parameters
+    assert set(LoadOptions.__annotations__) == set(options) - {"source"}
+
+
+def test_options_that_type_checkers_know_are_those_of_the_functions():
+    for function, known in (
+        (elmokit.Elmo.encode, {*TextOptions.__annotations__, "output"}),
+        (elmokit.Elmo.encode_stream, {*StreamOptions.__annotations__, "output"}),
+        (elmokit.tasks.fit, {*FitOptions.__annotations__, "task", "train", "dev"}),
+        (ElmoEmbedding.__init__, {*EmbeddingOptions.__annotations__, "source", "outputs"}),
+        (elmokit.OnnxElmo.encode, {*OnnxOptions.__annotations__, "pool"}),
+    ):
+        own = {*inspect.signature(function).parameters} - {"self", "sentences", "other"}
+        assert own == known
+
+
+def test_notebooks_show_a_table(elmo):
+    page = elmo._repr_html_()
+    cells = [cell.text for cell in ElementTree.fromstring(page).iter("td")]
+    assert elmo.source in cells
+    assert "32 wide, layers 0 to 2" in cells
+    assert "cpu, float32" in cells
+    odd = elmokit.load(elmo.source)
+    odd.source = "<b>&"
+    assert "<b>&" in [cell.text for cell in ElementTree.fromstring(odd._repr_html_()).iter("td")]
+
+
+RIVER, MONEY = "the bank of the river", "the bank lent money"
+
+
+def test_similar_compares_two_uses_as_the_command_does(elmo, capsys):
+    found = elmo.similar(RIVER, MONEY, word="bank")
+    assert found == compare(elmo, RIVER, MONEY, (1, 1))
+    assert elmo.similar(RIVER, MONEY.split(), word=1, word2=2) == compare(
+        elmo, RIVER, MONEY, (1, 2)
+    )
+    assert elmo.similar(RIVER, MONEY) == compare(elmo, RIVER, MONEY)
+    main(["similar", RIVER, MONEY, "--word", "bank", "--model", elmo.source, "--json"])
+    printed = json.loads(capsys.readouterr().out)["cosine"]
+    assert printed["layers"] == pytest.approx(list(found.layers))
+
+
+def test_similar_finds_the_nearest_uses(elmo, tmp_path):
+    corpus = [MONEY, "no such word", "the bank of the lake"]
+    uses = elmo.similar(RIVER, word="bank", corpus=corpus, k=2)
+    assert [use.sentence for use in uses] == [2, 0]
+    assert uses == nearest_uses(elmo, RIVER, 1, corpus, k=2)
+    file = tmp_path / "corpus.txt"
+    file.write_text("\n".join(corpus))
+    for path in (file, str(file)):
+        assert elmo.similar(RIVER, word="bank", corpus=path, k=2) == uses
+    others = elmo.similar(RIVER, word="bank", word2="lake", corpus=corpus, layers=1)
+    assert [use.tokens[use.position] for use in others] == ["lake"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ([RIVER], {}, "second sentence or corpus"),
+        ([RIVER, MONEY], {"corpus": [MONEY]}, "one of the two"),
+        ([RIVER], {"corpus": [MONEY]}, "need a word"),
+        ([RIVER, MONEY], {"word2": "bank"}, "need a word"),
+        ([RIVER, MONEY], {"word": "lake"}, "its tokens are: the | bank"),
+        ([RIVER, MONEY], {"word": 9}, "no token 9"),
+        ([RIVER], {"word": "bank", "word2": 1, "corpus": [MONEY]}, "not for a position"),
+        ([RIVER], {"word": "bank", "corpus": "no-such-file.txt"}, "no-such-file.txt"),
+    ],
+)
+def test_similar_says_what_is_missing(elmo, arguments, options, message):
+    with pytest.raises(ElmokitError, match=re.escape(message)):
+        elmo.similar(*arguments, **options)
+
+
+def test_similar_warns_of_a_repeated_word(elmo):
+    with pytest.warns(AmbiguousInputWarning, match=r"'the' is 2 times .* one of \[0, 3\]") as said:
+        first = elmo.similar(RIVER, MONEY, word="the")
+    assert said[0].filename == __file__
+    assert first == elmo.similar(RIVER, MONEY, word=0)

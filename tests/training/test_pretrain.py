@@ -149,6 +149,7 @@ def test_text_files_become_a_corpus_a_model_a_card_and_a_log(tmp_path, monkeypat
 
 
 def test_text_and_a_preset_are_enough(tmp_path, monkeypatch):
+    assert elmokit.pretrain is pretrain
     monkeypatch.setitem(PRESETS, "tiny", changed(LEARNING, run={"max_steps": 4}))
     for name in ("one.txt", "two.txt"):
         (tmp_path / name).write_text(structured_text(60), encoding="utf-8")

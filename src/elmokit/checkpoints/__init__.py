@@ -17,10 +17,14 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.checkpoints.checkpoint import Checkpoint
-    from elmokit.checkpoints.export import export_model
-    from elmokit.checkpoints.fingerprint import fingerprint
-    from elmokit.checkpoints.sources import Extras, embedded_models, read_source
+    from elmokit.checkpoints.checkpoint import Checkpoint as Checkpoint
+    from elmokit.checkpoints.export import export_model as export_model
+    from elmokit.checkpoints.fingerprint import fingerprint as fingerprint
+    from elmokit.checkpoints.sources import (
+        Extras as Extras,
+        embedded_models as embedded_models,
+        read_source as read_source,
+    )
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,

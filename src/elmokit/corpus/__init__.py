@@ -12,10 +12,21 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.corpus.cleaning import CleaningConfig, read_stop_words
-    from elmokit.corpus.prepare import CorpusConfig, CorpusSummary, prepare_corpus
-    from elmokit.corpus.shards import TokenCorpus
-    from elmokit.corpus.stats import CorpusStats, corpus_stats, plot_corpus
+    from elmokit.corpus.cleaning import (
+        CleaningConfig as CleaningConfig,
+        read_stop_words as read_stop_words,
+    )
+    from elmokit.corpus.prepare import (
+        CorpusConfig as CorpusConfig,
+        CorpusSummary as CorpusSummary,
+        prepare_corpus as prepare_corpus,
+    )
+    from elmokit.corpus.shards import TokenCorpus as TokenCorpus
+    from elmokit.corpus.stats import (
+        CorpusStats as CorpusStats,
+        corpus_stats as corpus_stats,
+        plot_corpus as plot_corpus,
+    )
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -38,10 +39,11 @@ from elmokit.encode.layers import (
     check_options,
     check_pool,
     choose_layers,
+    needed_halves,
     pool_tokens,
-    pooled_shape,
+    stack_pooled,
 )
-from elmokit.encode.similarity import similarity
+from elmokit.encode.similarity import LayerSimilarities, Use, similar, similarity
 from elmokit.engines import (
     Device,
     LstmState,
@@ -52,7 +54,6 @@ from elmokit.engines import (
 )
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.model.bilm import build
-from elmokit.model.lstm import LayerOutput
 from elmokit.model.packing import Packing, inside
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.batching import WINDOW_BATCHES, run_in_batches
@@ -66,6 +67,8 @@ from elmokit.text.tokens import (
 )
 
 if TYPE_CHECKING:
+    from elmokit.encode.loading import LoadOptions
+    from elmokit.encode.use_map import UseMap
     from elmokit.lm.scoring import Score
     from elmokit.lm.substitutes import Substitute
 
@@ -144,6 +147,28 @@ class Elmo:
             f"Elmo({self.source!r}, {self.kind}, dim={self.dim}, layers={self.layers}, "
             f"tokenizer={self.config.text.tokenizer!r})"
         )
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks."""
+        words = "none" if self.vocabulary is None else f"{len(self.vocabulary):,} words"
+        rows = {
+            "model": self.source,
+            "format": self.kind,
+            "vectors": f"{self.dim} wide, layers 0 to {self.layers - 1}",
+            "tokeniser": self.config.text.tokenizer,
+            "vocabulary": words,
+            "softmax": "none" if self.config.softmax is None else "yes: scores and predicts words",
+            "device": f"{self.device}, {self.bilm.precision}",
+        }
+        cells = (f"<tr><th>{name}</th><td>{escape(row)}</td></tr>" for name, row in rows.items())
+        return f"<table><caption>Elmo</caption>{''.join(cells)}</table>"
+
+    @staticmethod
+    def from_pretrained(source: str | Path | None = None, **options: Unpack[LoadOptions]) -> Elmo:
+        """Load a model: the same as `elmokit.load`, with the same options."""
+        from elmokit.encode.loading import load
+
+        return load(source, **options)
 
     @property
     def mixes(self) -> list[ScalarMix]:
@@ -251,7 +276,7 @@ class Elmo:
         results = list(stream)
         if single:
             return results[0]
-        return results if pool is None else self._stack(results, layers, output)
+        return results if pool is None else stack_pooled(results, layers, output, self)
 
     __call__ = encode
 
@@ -340,7 +365,7 @@ class Elmo:
             ends: list[LstmState] = []
             sizes = [len(words) for words in batch]
             needed = choice.count if state == "carry" else choice.needed
-            combined = choice.combine(_halves(outputs, needed, inner, ends), sizes)
+            combined = choice.combine(needed_halves(outputs, needed, inner, ends), sizes)
             if state == "carry":
                 self._initial.carried.store(ends[1:])
             # Each sentence's part of (N, D) or (L + 1, N, D).
@@ -357,21 +382,22 @@ class Elmo:
                 results = [part.clone() for part in results]
             return [p.cpu().numpy() for p in results] if output == "numpy" else list(results)
 
-    def _stack(self, results: list[Any], layers: Layers, output: Output) -> Any:
-        """Pooled vectors of all sentences as one array."""
-        shape = pooled_shape(layers, self)
-        if output == "torch":
-            return torch.stack(results) if results else torch.empty(shape, device=self.device)
-        return np.stack(results) if results else np.empty(shape, np.float32)
-
     def _finish(self, output: Output) -> None:
         """Wait until the vectors of all batches so far have come."""
         if output == "numpy" and self.bilm.plan().asynchronous:
             torch.cuda.current_stream(self.device).synchronize()
 
+    @overload
+    def similarity(  # type: ignore[overload-overlap]
+        self, a: str, b: str, *, layers: Layers = ...
+    ) -> float: ...
+    @overload
     def similarity(
-        self, a: str | Iterable[Sentence], b: str | Iterable[Sentence], *, layers: Layers = "mean"
-    ) -> Any:
+        self, a: str | Sentences, b: str | Sentences, *, layers: Layers = ...
+    ) -> NDArray[np.float64]: ...
+    def similarity(
+        self, a: str | Sentences, b: str | Sentences, *, layers: Layers = "mean"
+    ) -> float | NDArray[np.float64]:
         """Cosine similarity of sentences, each as the mean of its tokens' vectors.
 
         Args:
@@ -399,10 +425,63 @@ class Elmo:
         return table if table.ndim else float(table)
 
     @overload
+    def similar(
+        self,
+        sentence: Sentence,
+        other: Sentence,
+        *,
+        word: str | int | None = ...,
+        word2: str | int | None = ...,
+    ) -> LayerSimilarities: ...
+    @overload
+    def similar(
+        self,
+        sentence: Sentence,
+        *,
+        word: str | int,
+        corpus: str | Path | Sentences,
+        word2: str | None = ...,
+        k: int = ...,
+        layers: Layers = ...,
+    ) -> list[Use]: ...
+    def similar(self, sentence: Sentence, other: Sentence | None = None, **options: Any) -> Any:
+        """Compare two uses of a word, or find the nearest uses in a corpus: ``elmokit similar``.
+
+        Args:
+            sentence: A sentence, as text or as tokens.
+            other: Another one: the cosines of every layer, of the words or of the whole sentences.
+            **options: ``word``: a token of the first sentence, or its position. ``word2``: another
+                word in the second sentence or in the corpus. ``corpus``: sentences, or a file of
+                them, instead of `other`: the ``k`` most similar uses (10), by ``layers``
+                (``"mean"``).
+
+        Returns:
+            `LayerSimilarities` for two sentences, a list of `Use` for a corpus.
+        """
+        return similar(self, sentence, other, **options)
+
+    def map(
+        self,
+        sentences: Sentences,
+        word: str | Sequence[str] | None = None,
+        *,
+        labels: Iterable[object] | None = None,
+        layers: Layers = "top",
+    ) -> UseMap:
+        """A picture of a word's uses, or of sentences: see `elmokit.encode.use_map`.
+
+        ``elmo.map(sentences, "bank", labels=senses)`` in a notebook shows it;
+        ``.save("map.svg")`` writes it.
+        """
+        from elmokit.encode.use_map import use_map
+
+        return use_map(self, sentences, word, labels=labels, layers=layers)
+
+    @overload
     def score(self, sentences: str) -> Score: ...  # type: ignore[overload-overlap]
     @overload
     def score(self, sentences: Iterable[Sentence]) -> list[Score]: ...
-    def score(self, sentences: str | Iterable[Sentence]) -> Any:
+    def score(self, sentences: str | Iterable[Sentence]) -> Score | list[Score]:
         """Log-probabilities of every word, from the left and from the right.
 
         Returns:
@@ -513,18 +592,3 @@ class Elmo:
     def tokens(self, sentence: Sentence, number: int) -> list[str]:
         """The sentence's tokens; `number` names it when it is no sentence."""
         return sentence_tokens(sentence, number, self.tokenize)
-
-
-def _halves(
-    outputs: Iterator[LayerOutput], needed: int, inner: Tensor | None, ends: list[LstmState]
-) -> Iterator[tuple[Tensor, ...]]:
-    """The layers that are needed, without the markers; their states are put into `ends`."""
-    for _ in range(needed):
-        layer = next(outputs)
-        ends.append(layer.state)
-        yield (
-            layer.halves
-            if inner is None
-            else tuple(half.index_select(0, inner) for half in layer.halves)
-        )
-        del layer

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +19,36 @@ from elmokit.model.packing import inside
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.word_vectors.table import WordVectors
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-class Embedded(NamedTuple):
+    V = TypeVar("V", default=Tensor)
+else:
+    from typing import TypeVar
+
+    V = TypeVar("V")
+
+
+class Embedded(NamedTuple, Generic[V]):
     """A batch of sentences as padded tensors."""
 
-    vectors: Tensor | list[Tensor]
+    vectors: V
     """(B, T, D), zeros beyond a sentence's end; a list of them when there are several outputs."""
     mask: Tensor
     """(B, T), true for tokens, false for padding."""
 
 
-class ElmoEmbedding(nn.Module):
+class EmbeddingOptions(TypedDict, total=False):
+    """Options of `ElmoEmbedding` on which no type depends."""
+
+    dropout: float
+    layer_norm: bool
+    fine_tune: bool
+    static: WordVectors | str | Path | None
+    projection: int | None
+
+
+class ElmoEmbedding(nn.Module, Generic[V]):
     """Sentences to vectors with a learned mix of layers.
 
     A frozen biLM is not part of the module's parameters: checkpoints of your model hold the mix
@@ -46,6 +65,22 @@ class ElmoEmbedding(nn.Module):
         projection: Project the vectors to this width.
     """
 
+    @overload
+    def __init__(
+        self: ElmoEmbedding[Tensor],
+        source: str | Path | Elmo | None = ...,
+        *,
+        outputs: Literal[1] = ...,
+        **options: Unpack[EmbeddingOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ElmoEmbedding[list[Tensor]],
+        source: str | Path | Elmo | None = ...,
+        *,
+        outputs: int,
+        **options: Unpack[EmbeddingOptions],
+    ) -> None: ...
     def __init__(
         self,
         source: str | Path | Elmo | None = None,
@@ -79,7 +114,13 @@ class ElmoEmbedding(nn.Module):
         self.dim = projection if projection is not None else width
         nn.ModuleList([self.mixes, self.projection or nn.Identity()]).to(self.elmo.device)
 
-    def forward(self, sentences: Sequence[Sentence]) -> Embedded:
+    if TYPE_CHECKING:
+
+        def __call__(self, sentences: Iterable[Sentence]) -> Embedded[V]:
+            """Embed a batch; see `forward`."""
+            ...
+
+    def forward(self, sentences: Iterable[Sentence]) -> Embedded[V]:
         """Embed a batch.
 
         Args:
@@ -93,7 +134,7 @@ class ElmoEmbedding(nn.Module):
             return torch.compiler.disable(self._embed)(sentences)  # type: ignore[no-any-return]
         return self._embed(sentences)
 
-    def _embed(self, sentences: Sequence[Sentence]) -> Embedded:
+    def _embed(self, sentences: Iterable[Sentence]) -> Embedded[V]:
         batch = list(self.elmo.all_tokens(sentences))
         if not batch:
             return self._empty()
@@ -111,7 +152,8 @@ class ElmoEmbedding(nn.Module):
         device = self.elmo.device
         size = torch.tensor(sizes, device=device)
         mask = torch.arange(max(sizes), device=device)[None, :] < size[:, None]  # (B, T)
-        return Embedded(vectors[0] if len(vectors) == 1 else vectors, mask)
+        found: Any = vectors[0] if len(vectors) == 1 else vectors
+        return Embedded(found, mask)
 
     def _static_vectors(self, batch: Sequence[Sequence[str]]) -> Tensor | None:
         if self.static is None:
@@ -124,13 +166,14 @@ class ElmoEmbedding(nn.Module):
         """The type of the module's own parameters, and so of its vectors."""
         return next(self.mixes.parameters()).dtype
 
-    def _empty(self) -> Embedded:
+    def _empty(self) -> Embedded[V]:
         """The result for an empty batch."""
         none = torch.zeros(0, 0, self.dim, device=self.elmo.device, dtype=self._dtype)
         mask = torch.zeros(0, 0, device=self.elmo.device, dtype=torch.bool)
-        return Embedded(none if len(self.mixes) == 1 else [none] * len(self.mixes), mask)
+        found: Any = none if len(self.mixes) == 1 else [none] * len(self.mixes)
+        return Embedded(found, mask)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ElmoEmbedding:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ElmoEmbedding[V]:
         """Move a frozen biLM to the same device, in its own precision."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if not self.fine_tune:

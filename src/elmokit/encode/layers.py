@@ -17,7 +17,10 @@ from elmokit.errors import ConfigError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from elmokit.encode.elmo import Elmo
     from elmokit.encode.embedder import State
+    from elmokit.engines import LstmState
+    from elmokit.model.lstm import LayerOutput
     from elmokit.model.scalar_mix import ScalarMix
 
 Layers: TypeAlias = "str | int | Sequence[float] | ScalarMix"
@@ -222,6 +225,21 @@ class LayerChoice:
             start += half.shape[1]
 
 
+def needed_halves(
+    outputs: Iterator[LayerOutput], needed: int, inner: Tensor | None, ends: list[LstmState]
+) -> Iterator[tuple[Tensor, ...]]:
+    """The layers that are needed, without the markers; their states are put into `ends`."""
+    for _ in range(needed):
+        layer = next(outputs)
+        ends.append(layer.state)
+        yield (
+            layer.halves
+            if inner is None
+            else tuple(half.index_select(0, inner) for half in layer.halves)
+        )
+        del layer
+
+
 def _normalise_sentences(halves: tuple[Tensor, ...], lengths: Sequence[int]) -> Tensor:
     """Layer norm sentence by sentence, independent of the rest of the batch."""
     import torch
@@ -236,6 +254,17 @@ def pooled_shape(layers: object, model: _Sized) -> tuple[int, ...]:
     """The shape of the pooled vectors of no sentence."""
     everything = isinstance(layers, str) and layers == "all"
     return (0, model.layers, model.dim) if everything else (0, model.dim)
+
+
+def stack_pooled(results: list[Any], layers: object, output: str, model: Elmo) -> Any:
+    """Pooled vectors of all sentences as one array of numpy or torch."""
+    import numpy as np
+    import torch
+
+    shape = pooled_shape(layers, model)
+    if output == "torch":
+        return torch.stack(results) if results else torch.empty(shape, device=model.device)
+    return np.stack(results) if results else np.empty(shape, np.float32)
 
 
 def check_pool(pool: object) -> None:

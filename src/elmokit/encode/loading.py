@@ -33,6 +33,7 @@ class LoadOptions(TypedDict, total=False):
     device: Device
     cache_words: int | None
     precision: Precision
+    limits: ReadLimits | None
 
 
 def load(

@@ -6,13 +6,15 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import tee
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elmokit.errors import ConfigError, DataError
-from elmokit.text.tokens import check_sentences
+from elmokit.text.readers import read_texts
+from elmokit.text.tokens import check_sentences, warn_ambiguous
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo, Sentence
@@ -75,6 +77,59 @@ def in_context(tokens: Sequence[str], position: int, context: int = 10) -> str:
     if position + 1 + context < len(tokens):
         words.append("…")
     return " ".join(words)
+
+
+def find_token(tokens: Sequence[str], word: str | int) -> int:
+    """The position of a word in a sentence, the first of several; a position as it is.
+
+    Raises:
+        DataError: There is no such token.
+    """
+    if not isinstance(word, str):
+        _check_position(tokens, word)
+        return word
+    positions = occurrences(tokens, word)
+    if not positions:
+        raise DataError(f"no token {word!r} in the sentence; its tokens are: {' | '.join(tokens)}")
+    if len(positions) > 1:
+        warn_ambiguous(
+            f"{word!r} is {len(positions)} times in the sentence, and the first is taken; give its "
+            f"position instead, one of {positions}"
+        )
+    return positions[0]
+
+
+def similar(
+    elmo: Elmo,
+    sentence: Sentence,
+    other: Sentence | None = None,
+    *,
+    word: str | int | None = None,
+    word2: str | int | None = None,
+    corpus: str | Path | Iterable[Sentence] | None = None,
+    k: int = 10,
+    layers: Layers = "mean",
+) -> LayerSimilarities | list[Use]:
+    """Compare two uses of words, or find the nearest uses of a word; see `Elmo.similar`."""
+    if (other is None) == (corpus is None):
+        raise ConfigError("similar: give a second sentence or corpus=..., one of the two")
+    if word is None and (word2 is not None or corpus is not None):
+        raise ConfigError("similar: word2 and corpus need a word")
+    tokens = elmo.tokens(sentence, 0)
+    if other is not None:
+        others = elmo.tokens(other, 1)
+        if word is None:
+            return compare(elmo, tokens, others)
+        second = find_token(others, word if word2 is None else word2)
+        return compare(elmo, tokens, others, (find_token(tokens, word), second))
+    if isinstance(word2, int):
+        raise ConfigError(f"word2={word2}: a corpus is searched for a word, not for a position")
+    assert word is not None
+    assert corpus is not None
+    texts = read_texts(corpus) if isinstance(corpus, str | Path) else corpus
+    return nearest_uses(
+        elmo, tokens, find_token(tokens, word), texts, word=word2, k=k, layers=layers
+    )
 
 
 def compare(

@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.integrations.onnx import OnnxElmo
-    from elmokit.integrations.sklearn import ElmoClassifier, ElmoTagger, ElmoVectorizer
-    from elmokit.integrations.spacy import attach_hooks
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "sklearn": "ElmoClassifier ElmoTagger ElmoVectorizer",
-        "onnx": "OnnxElmo",
-        "spacy": "attach_hooks",
-    },
-)
+    from elmokit.integrations.onnx import OnnxElmo as OnnxElmo
+    from elmokit.integrations.sklearn import (
+        ElmoClassifier as ElmoClassifier,
+        ElmoTagger as ElmoTagger,
+        ElmoVectorizer as ElmoVectorizer,
+    )
+    from elmokit.integrations.spacy import attach_hooks as attach_hooks
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "sklearn": "ElmoClassifier ElmoTagger ElmoVectorizer",
+            "onnx": "OnnxElmo",
+            "spacy": "attach_hooks",
+        },
+    )

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.lm.generation import generate
-    from elmokit.lm.perplexity import Perplexity, perplexity
-    from elmokit.lm.rescoring import read_nbest, rescore
-    from elmokit.lm.scoring import Score, score, score_stream
-    from elmokit.lm.substitutes import Substitute, guesses, substitutes
+    from elmokit.lm.generation import generate as generate
+    from elmokit.lm.perplexity import Perplexity as Perplexity, perplexity as perplexity
+    from elmokit.lm.rescoring import read_nbest as read_nbest, rescore as rescore
+    from elmokit.lm.scoring import Score as Score, score as score, score_stream as score_stream
+    from elmokit.lm.substitutes import (
+        Substitute as Substitute,
+        guesses as guesses,
+        substitutes as substitutes,
+    )
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,

@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.model.bilm import BiLM
-    from elmokit.model.scalar_mix import ScalarMix
+    from elmokit.model.bilm import BiLM as BiLM
+    from elmokit.model.scalar_mix import ScalarMix as ScalarMix
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.probes.change import change
-    from elmokit.probes.data import random_weights
-    from elmokit.probes.inventory import SenseInventory
-    from elmokit.probes.layers import layers
-    from elmokit.probes.polysemy import polysemy
-    from elmokit.probes.pos import pos
-    from elmokit.probes.robustness import robustness
-    from elmokit.probes.similarity import similarity
-    from elmokit.probes.wsd import wsd
+    from elmokit.probes.change import change as change
+    from elmokit.probes.data import random_weights as random_weights
+    from elmokit.probes.inventory import SenseInventory as SenseInventory
+    from elmokit.probes.layers import layers as layers
+    from elmokit.probes.polysemy import polysemy as polysemy
+    from elmokit.probes.pos import pos as pos
+    from elmokit.probes.robustness import robustness as robustness
+    from elmokit.probes.similarity import similarity as similarity
+    from elmokit.probes.wsd import wsd as wsd
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,

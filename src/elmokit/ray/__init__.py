@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.ray.encode import encode_files
-    from elmokit.ray.serve import deployed
-    from elmokit.ray.train import pretrain_with_ray
+    from elmokit.ray.encode import encode_files as encode_files
+    from elmokit.ray.serve import deployed as deployed
+    from elmokit.ray.train import pretrain_with_ray as pretrain_with_ray
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.server.app import create_app
-    from elmokit.server.client import Client, ServiceError
-    from elmokit.server.registry import ModelRegistry
-    from elmokit.server.settings import Access, Limits
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "settings": "Access Limits",
-        "client": "Client ServiceError",
-        "registry": "ModelRegistry",
-        "app": "create_app",
-    },
-)
+    from elmokit.server.app import create_app as create_app
+    from elmokit.server.client import Client as Client, ServiceError as ServiceError
+    from elmokit.server.registry import ModelRegistry as ModelRegistry
+    from elmokit.server.settings import Access as Access, Limits as Limits
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "settings": "Access Limits",
+            "client": "Client ServiceError",
+            "registry": "ModelRegistry",
+            "app": "create_app",
+        },
+    )

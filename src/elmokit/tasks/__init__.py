@@ -24,21 +24,25 @@ from elmokit.errors import ConfigError
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.tasks.classify.task import TextExample
-    from elmokit.tasks.compare import compare
-    from elmokit.tasks.coref.files import CorefExample, Mention
-    from elmokit.tasks.details import Details, ScoredSpan, ScoredToken
-    from elmokit.tasks.dialogue.task import FrameExample
-    from elmokit.tasks.files import read_examples, write_examples
-    from elmokit.tasks.fit import fit, task_settings
-    from elmokit.tasks.pair.task import PairExample
-    from elmokit.tasks.predictor import Predictor
-    from elmokit.tasks.qa.files import Answer, QuestionExample
-    from elmokit.tasks.records import Span
-    from elmokit.tasks.relation.files import RelationExample
-    from elmokit.tasks.seq2seq.files import SequencePair
-    from elmokit.tasks.tag.files import TaggedExample
-    from elmokit.tasks.task import Task, score_examples
+    from elmokit.tasks.classify.task import TextExample as TextExample
+    from elmokit.tasks.compare import compare as compare
+    from elmokit.tasks.coref.files import CorefExample as CorefExample, Mention as Mention
+    from elmokit.tasks.details import (
+        Details as Details,
+        ScoredSpan as ScoredSpan,
+        ScoredToken as ScoredToken,
+    )
+    from elmokit.tasks.dialogue.task import FrameExample as FrameExample
+    from elmokit.tasks.files import read_examples as read_examples, write_examples as write_examples
+    from elmokit.tasks.fit import fit as fit, task_settings as task_settings
+    from elmokit.tasks.pair.task import PairExample as PairExample
+    from elmokit.tasks.predictor import Predictor as Predictor
+    from elmokit.tasks.qa.files import Answer as Answer, QuestionExample as QuestionExample
+    from elmokit.tasks.records import Span as Span
+    from elmokit.tasks.relation.files import RelationExample as RelationExample
+    from elmokit.tasks.seq2seq.files import SequencePair as SequencePair
+    from elmokit.tasks.tag.files import TaggedExample as TaggedExample
+    from elmokit.tasks.task import Task as Task, score_examples as score_examples
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -72,6 +72,38 @@ _TIE = 1e-6
 """Weight of the other metrics beside the one that training watches: it decides ties alone."""
 
 
+class FitOptions(TypedDict, total=False):
+    """Options of `fit`."""
+
+    elmo: Elmos | None
+    static: Static | None
+    config: TaskConfig | str | Path | None
+    output: str | Path | None
+    test: Data | None
+    resume: bool
+    device: str | None
+    store: str | Path | None
+    bundle: bool
+    format: str | None
+    fields: Mapping[str, str] | None
+    quiet: bool
+
+
+@overload
+def fit(
+    task: Literal["classify", "pair", "relation", "seq2seq"],
+    train: Data,
+    dev: Data | None = ...,
+    **options: Unpack[FitOptions],
+) -> Predictor[str]: ...
+@overload
+def fit(
+    task: Literal["tag"], train: Data, dev: Data | None = ..., **options: Unpack[FitOptions]
+) -> Predictor[list[str]]: ...
+@overload
+def fit(
+    task: str, train: Data, dev: Data | None = ..., **options: Unpack[FitOptions]
+) -> Predictor: ...
 def fit(
     task: str,
     train: Data,

@@ -22,7 +22,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import UnionType
 from typing import (
+    TYPE_CHECKING,
     Any,
+    Generic,
     Literal,
     TypedDict,
     Union,
@@ -70,6 +72,15 @@ from elmokit.tasks.records import errors_at, wrong_item
 from elmokit.tasks.task import TaskScore
 from elmokit.text.tokens import get_tokenizer
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    A = TypeVar("A", default=Any)
+else:
+    from typing import TypeVar
+
+    A = TypeVar("A")
+
 FORMAT = "elmokit-predictor"
 FORMAT_VERSION = 1
 FACTS_FILE = "predictor.json"
@@ -93,8 +104,8 @@ class Facts:
     """Names of columns or fields in the files it was trained on."""
 
 
-class Predictor:
-    """A trained task's model.
+class Predictor(Generic[A]):
+    """A trained task's model. For type checkers, ``Predictor[str]`` answers with texts.
 
     Args:
         facts: Everything but weights.
@@ -126,13 +137,14 @@ class Predictor:
 
     @overload
     def predict(self, items: str | Mapping[str, Any], *, details: Literal[True]) -> Details: ...
-
     @overload
     def predict(self, items: Iterable[Any], *, details: Literal[True]) -> list[Details]: ...
-
     @overload
-    def predict(self, items: Any, *, details: bool = False) -> Any: ...
-
+    def predict(self, items: str | Mapping[str, Any], *, details: Literal[False] = ...) -> A: ...
+    @overload
+    def predict(self, items: Iterable[Any], *, details: Literal[False] = ...) -> list[A]: ...
+    @overload
+    def predict(self, items: object, *, details: Literal[False] = ...) -> A: ...
     def predict(self, items: Any, *, details: bool = False) -> Any:
         """Answers alone: a class, a list of tags, ... each; or with what they rest on.
 
@@ -154,7 +166,7 @@ class Predictor:
         answers = self.details(examples) if details else self.answers(examples)
         return answers[0] if self._is_one(items) else answers
 
-    def answers(self, examples: Iterable[Any]) -> list[Any]:
+    def answers(self, examples: Iterable[Any]) -> list[A]:
         """Answers alone, to examples that `example` has made."""
         return [self.task.answer(found) for found in self.model.annotate(examples)]
 

@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.text.inputs import ByteAlphabet, UnicodeAlphabet
-    from elmokit.text.readers import numbered_lines, read_texts
-    from elmokit.text.sentences import sentence_spans, split_sentences
-    from elmokit.text.tokens import Tokenizer, get_tokenizer, join_tokens
-    from elmokit.text.vocab import Vocabulary, read_vocabulary
+    from elmokit.text.inputs import ByteAlphabet as ByteAlphabet, UnicodeAlphabet as UnicodeAlphabet
+    from elmokit.text.readers import numbered_lines as numbered_lines, read_texts as read_texts
+    from elmokit.text.sentences import (
+        sentence_spans as sentence_spans,
+        split_sentences as split_sentences,
+    )
+    from elmokit.text.tokens import (
+        Tokenizer as Tokenizer,
+        get_tokenizer as get_tokenizer,
+        join_tokens as join_tokens,
+    )
+    from elmokit.text.vocab import Vocabulary as Vocabulary, read_vocabulary as read_vocabulary
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,

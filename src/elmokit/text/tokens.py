@@ -154,19 +154,22 @@ def _is_no_word(item: object) -> bool:
 
 
 def _warn_of_words(words: Sequence[str]) -> None:
-    level, frame = 1, sys._getframe()  # the warning names the caller's line
+    shown = ", ".join(map(repr, words[:_WORDS]))
+    warn_ambiguous(
+        f"[{shown}{', …' if len(words) > _WORDS else ''}]: {len(words)} strings without a space "
+        f"are read as {len(words)} sentences. For one sentence of {len(words)} tokens write "
+        "[tokens]; if each is a sentence, write [[word] for word in words]"
+    )
+
+
+def warn_ambiguous(message: str) -> None:
+    """Warn at the caller's line, not at one of elmokit or torch."""
+    level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals["__name__"].startswith(
         ("elmokit.", "torch.")
     ):
         level, frame = level + 1, frame.f_back
-    shown = ", ".join(map(repr, words[:_WORDS]))
-    warnings.warn(
-        f"[{shown}{', …' if len(words) > _WORDS else ''}]: {len(words)} strings without a space "
-        f"are read as {len(words)} sentences. For one sentence of {len(words)} tokens write "
-        "[tokens]; if each is a sentence, write [[word] for word in words]",
-        AmbiguousInputWarning,
-        stacklevel=level,
-    )
+    warnings.warn(message, AmbiguousInputWarning, stacklevel=level)
 
 
 @functools.lru_cache(maxsize=64)

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.training.adapt import AdaptConfig, Adapted
-    from elmokit.training.display import read_log
+    from elmokit.training.adapt import AdaptConfig as AdaptConfig, Adapted as Adapted
+    from elmokit.training.display import read_log as read_log
     from elmokit.training.settings import (
-        PRESETS,
-        DataConfig,
-        LossConfig,
-        OptimizerConfig,
-        PretrainConfig,
-        RunConfig,
-        settings_for,
+        PRESETS as PRESETS,
+        DataConfig as DataConfig,
+        LossConfig as LossConfig,
+        OptimizerConfig as OptimizerConfig,
+        PretrainConfig as PretrainConfig,
+        RunConfig as RunConfig,
+        settings_for as settings_for,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_names(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.word_vectors.averages import average_words
-    from elmokit.word_vectors.table import WordVectors
+    from elmokit.word_vectors.averages import average_words as average_words
+    from elmokit.word_vectors.table import WordVectors as WordVectors
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__, {"table": "WordVectors", "averages": "average_words"}

@@ -35,7 +35,7 @@ from elmokit.integrations.hf.tokenization import ElmoTokenizer
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.integrations.hf.token_embeddings import ElmoTokenEmbeddings
+    from elmokit.integrations.hf.token_embeddings import ElmoTokenEmbeddings as ElmoTokenEmbeddings
 
 __all__ = [
     "ElmoConfig",
@@ -54,4 +54,5 @@ AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification)
 AutoModelForSequenceClassification.register(ElmoConfig, ElmoForSequenceClassification)
 AutoTokenizer.register(ElmoConfig, ElmoTokenizer)
 
-__getattr__, __dir__, _ = lazy_names(__name__, {"token_embeddings": "ElmoTokenEmbeddings"})
+if not TYPE_CHECKING:
+    __getattr__, __dir__, _ = lazy_names(__name__, {"token_embeddings": "ElmoTokenEmbeddings"})

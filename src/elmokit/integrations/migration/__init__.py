@@ -13,13 +13,22 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elmokit.integrations.migration.allennlp import Elmo, ElmoEmbedder, batch_to_ids
-    from elmokit.integrations.migration.embedders import ElmoModel, Embedder, Module, load
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "allennlp": "Elmo ElmoEmbedder batch_to_ids",
-        "embedders": "ElmoModel Embedder Module load",
-    },
-)
+    from elmokit.integrations.migration.allennlp import (
+        Elmo as Elmo,
+        ElmoEmbedder as ElmoEmbedder,
+        batch_to_ids as batch_to_ids,
+    )
+    from elmokit.integrations.migration.embedders import (
+        ElmoModel as ElmoModel,
+        Embedder as Embedder,
+        Module as Module,
+        load as load,
+    )
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "allennlp": "Elmo ElmoEmbedder batch_to_ids",
+            "embedders": "ElmoModel Embedder Module load",
+        },
+    )
