@@ -356,7 +356,10 @@ def from_dict(kind: type[Config], data: Mapping[str, Any], where: str = "") -> C
     try:
         return kind(**values)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}" if where else str(error)) from None
+        message = str(error)
+        if where and message.startswith(f"{kind.__name__}."):  # as the user wrote it
+            raise ConfigError(where + message.removeprefix(kind.__name__)) from None
+        raise ConfigError(f"{where}: {message}" if where else message) from None
 
 
 def with_present_names(kind: type[Any], data: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -130,8 +130,8 @@ def test_main_without_verb_shows_help(run):
         (KeyboardInterrupt(), 130, ""),
         (OSError(28, "No space left on device", "x.h5"), 1, "x.h5: No space left on device"),
         (OSError("odd"), 1, "odd"),
-        (MemoryError(), 1, "--batch-tokens"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "--batch-tokens"),
+        (MemoryError(), 1, "out of memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "out of memory"),
     ],
 )
 def test_main_turns_exceptions_into_codes(run, monkeypatch, error, code, expected):
@@ -324,3 +324,13 @@ def test_main_training_examples_run(tmp_path, monkeypatch, few_steps, capsys, ex
         elmokit.load(LANGUAGE_MODEL).save("my-model")
     monkeypatch.setitem(PRESETS, "small", PRESETS["tiny"])  # the shape does not matter here
     assert main(shlex.split(example)[1:]) == 0, capsys.readouterr().err
+
+
+def test_quiet_goes_with_every_verb_and_anywhere(run, lines_file, tmp_path, model):
+    for command in (
+        ["encode", lines_file, "--quiet", "-o", tmp_path / "v.npz", "--model", model],
+        ["--quiet", "info", model],
+        ["info", model, "--quiet"],
+    ):
+        assert run(*command).code == 0
+    assert run("similar", "--", "--quiet", "--quiet", "--model").code == 2  # three sentences

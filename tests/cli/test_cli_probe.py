@@ -155,6 +155,16 @@ def test_inventory_is_saved_and_reads_new_text(probe, files):
     lines = [json.loads(line) for line in probe(*predict, "--json").out.splitlines()]
     assert [line["tokens"] for line in lines] == [["a", "muddy", "bank"], [], ["they", "turn"]]
     assert lines[0]["senses"][0]["sense"].startswith("bank%1:")
+    banks = probe(*predict, "--word", "bank").out
+    assert banks
+    assert all("noun." in line for line in banks.splitlines())
+    gloss = '00000000 14 n 01 bank 0 000 | a place for money; "he went to the bank"\n'
+    Path("data.noun").write_text(gloss, "utf-8")
+    keys = [f"bank%1:{rest}:: 00000000 1 9\n" for rest in ("14:00", "17:01", "06:00")]
+    Path("index.sense").write_text("".join(keys), "utf-8")
+    known = probe(*predict, "--word", "bank", "--index", "index.sense").out
+    assert "a place for money" in known
+    assert "he went" not in known
     shown = probe(*predict, "--word", "turn").out.split()
     assert shown[:2] == ["3", "turn"]
 

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from small_runs import structured_text
 
 import elmokit
@@ -82,7 +83,7 @@ def test_adapt_says_what_it_gains(text, tmp_path, capsys):
         ("optimizer.rat=1", "error: optimizer.rat: unknown field 'rat'"),
         ("optimizer.lr=fast", "settings.optimizer.lr: expected float"),
         ("model.lstm.cells.x=1", "model.lstm.cells is a single value"),
-        ("data.rows=0", "rows"),
+        ("data.rows=0", "settings.data.rows = 0"),
         ("loss.kind=hinge", "kind"),
         ("run.max_steps", "name=value"),
     ],
@@ -133,19 +134,22 @@ def test_adapt_prints_its_gain_once(text, tmp_path, capsys):
     assert printed.err.count("predictions per direction") == 1
 
 
-def test_curves_of_one_evaluation_show_it(tmp_path):
-    log, picture = tmp_path / "log.jsonl", tmp_path / "curves.svg"
+def test_curves_of_one_evaluation_show_it(tmp_path, monkeypatch):
+    log, drawn = tmp_path / "log.jsonl", []
+
+    def save(figure: Figure, path: Path, **_: object) -> None:
+        drawn.append(figure)
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", save)
     entries = [{"kind": "train", "step": n, "loss": 5 - n / 9} for n in range(9)]
-    entries += [{"kind": "heldout", "step": 8, "perplexity": 50.0, "forward": 60.0}]
-    log.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), "utf-8")
-    assert draw_curves(log, picture)
-    one = picture.read_text("utf-8")
-    entries += [{"kind": "heldout", "step": 9, "perplexity": 40.0, "forward": 50.0}]
-    log.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), "utf-8")
-    assert draw_curves(log, picture)
-    markers = re.compile(r'<g clip-path="url\(#\w+\)">\s*<use ')
-    assert len(markers.findall(one)) == 2
-    assert not markers.findall(picture.read_text("utf-8"))
+    for step in (8, 9):
+        numbers = {"score": 50.0, "perplexity": 50.0, "forward": 60.0}
+        entries += [{"kind": "heldout", "step": step, **numbers}]
+        log.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), "utf-8")
+        assert draw_curves(log, tmp_path / "curves.png")
+    one, two = ([line.get_marker() for line in figure.axes[1].lines] for figure in drawn)
+    assert (one, two) == (["o", "o"], ["None", "None"])
 
 
 def test_unknown_preset_is_a_wrong_call(text, tmp_path, capsys):

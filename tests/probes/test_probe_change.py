@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from layer_fakes import MadeLayers, by_neighbour, by_word
 import elmokit
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import change
+from elmokit.probes.change import is_function_word
 from elmokit.probes.data import read_scores
 
 WORDS = ("cell", "plane", "mouse", "house", "water")
@@ -98,7 +100,7 @@ def test_bad_input_is_one_line(tmp_path):
     layers = MadeLayers(by_word(4))
     with pytest.raises(DataError, match="the second corpus: does not contain 'cell'"):
         change(layers, OLD, [["nothing"]], ["cell"])
-    with pytest.raises(DataError, match="no word occurs 500 times in both"):
+    with pytest.raises(DataError, match="no content word occurs 500 times in both"):
         change(layers, OLD, NEW, least_uses=500)
     with pytest.raises(ConfigError, match="rank='best'"):
         change(layers, OLD, NEW, rank="best")
@@ -108,3 +110,14 @@ def test_bad_input_is_one_line(tmp_path):
     path.write_text("cell\t0.5\n\nplane much\n", "utf-8")
     with pytest.raises(DataError, match=r"gold.txt, line 3: a word and a number"):
         read_scores(path)
+
+
+def test_words_that_are_found_are_content_words():
+    """English function words are left out by a list, those of other languages by frequency."""
+    corpus = [["The", "cell", "of", "the", "bank", "was", "not", "there"]] * 30
+    report = change(MadeLayers(by_word(4)), corpus, corpus, least_uses=20)
+    assert {one.word for one in report.words} == {"cell", "bank"}
+    large = [Counter({"的": 600, "银行": 100, "others": 120_000})] * 2
+    assert is_function_word("的", large)
+    assert not is_function_word("银行", large)
+    assert not is_function_word("的", [Counter({"的": 600, "others": 900})] * 2)

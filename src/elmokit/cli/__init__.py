@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -40,7 +40,7 @@ from elmokit.cli import (
     table,
     train,
 )
-from elmokit.cli.options import EXAMPLES, PROGRAM, UsageError, shown_default, verb
+from elmokit.cli.options import EXAMPLES, PROGRAM, QUIET, UsageError, shown_default, verb
 from elmokit.errors import ElmokitError, is_out_of_memory
 
 READING_VERBS = (
@@ -110,6 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Ctrl-C, by the reader of the output or by SIGTERM.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    options = words[: words.index("--")] if "--" in words else words
+    quiet = QUIET in options
+    if quiet:
+        words.remove(QUIET)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed; the next file that is opened would be it
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -117,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors=ESCAPED)
     code = 0
     try:
-        with warnings.catch_warnings(), _terminations():
+        with warnings.catch_warnings(), _terminations(), _no_terminal(quiet):
             warnings.showwarning = _show_warning
             app(_input_last(words))
         sys.stdout.flush()
@@ -180,6 +184,31 @@ def _terminations() -> Iterator[None]:
     finally:
         for number in changed:
             signal.signal(number, signal.SIG_DFL)
+
+
+class _Piped:
+    """Standard error as programs see it that is no terminal: they show no progress there."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def isatty(self) -> bool:
+        return False
+
+
+@contextmanager
+def _no_terminal(quiet: bool) -> Iterator[None]:
+    """Show neither bars nor hints, whatever shows them."""
+    stream = sys.stderr
+    if quiet:
+        sys.stderr = cast(TextIO, _Piped(stream))
+    try:
+        yield
+    finally:
+        sys.stderr = stream
 
 
 def _input_last(words: list[str]) -> list[str]:

@@ -9,7 +9,16 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Device, Json, Model, Tokens, UsageError
+from elmokit.cli.options import (
+    AtLeastOne,
+    Device,
+    Json,
+    Model,
+    Tokens,
+    UsageError,
+    model_option,
+    suggest,
+)
 
 EXAMPLES = (
     "elmokit bench --quick",
@@ -77,6 +86,8 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
     )
     figures = measure(plan, say=lambda line: print(line, file=sys.stderr))
     print(json.dumps(figures, indent=2) if as_json else describe() + table(figures))
+    if not as_json and precision is None:
+        suggest(f"elmokit bench{model_option(model)} --precision float32 --precision int8")
 
 
 def table(figures: Mapping[str, Any]) -> str:

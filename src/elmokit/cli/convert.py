@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import OptionsFile, VocabularyFile, readable_size, size_on_disk
+from elmokit.cli.options import OptionsFile, VocabularyFile, readable_size, size_on_disk, suggest
 from elmokit.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
         checkpoint = elmo.checkpoint()
         native.write(checkpoint if words is None else checkpoint.with_words(words), dest, storage)
     print(f"{elmo.kind} to {dest} ({readable_size(size_on_disk(dest))})", file=sys.stderr)
+    suggest(f"elmokit info {dest}" if form != "onnx" else f"in Python, OnnxElmo({str(dest)!r})")
 
 
 def _check_hdf5_paths(

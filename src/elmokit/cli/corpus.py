@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Field, Json, verb
+from elmokit.cli.options import AtLeastOne, Field, Json, suggest, verb
 
 corpus = App(
     name="corpus",
@@ -101,6 +101,7 @@ def prepare(  # noqa: D417 - options that verbs share bring their own help
         f"{seconds:.1f} s: {output}",
         file=sys.stderr,
     )
+    suggest(f"elmokit pretrain {output} -o my-model")
 
 
 @verb(
@@ -134,6 +135,7 @@ def vocab(
     words = TokenCorpus(folder).vocabulary(size, min_count)
     write_text(output, "".join(word + "\n" for word in words))
     print(f"{len(words)} words: {output}", file=sys.stderr)
+    suggest(f"elmokit pretrain {folder} -o my-model")
 
 
 @verb(
@@ -186,3 +188,4 @@ def stats(  # noqa: D417 - options that verbs share bring their own help
     for row in found.coverage:
         oov = "-" if row.heldout_oov is None else f"{row.heldout_oov:.3%}"
         print(f"{row.size:>12,}{row.rarest:>13,}x{row.train_oov:>12.3%}{oov:>13}")
+    suggest(f"elmokit pretrain {folder} -o my-model")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -22,6 +23,8 @@ from elmokit.cli.options import (
     UsageError,
     load_model,
     parse_layers,
+    reading_bar,
+    suggest,
 )
 
 if TYPE_CHECKING:
@@ -137,9 +140,10 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         texts = split_texts(texts)
     elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device, precision=precision)
     start = time.perf_counter()
-    with writer:
+    with writer, reading_bar(source):
         counts = write_vectors(
-            elmo, texts, writer, carry_rows=carry_rows if state == "carry" else None, layers=choice,
+            elmo, texts, writer, progress=not os.path.isfile(source),
+            carry_rows=carry_rows if state == "carry" else None, layers=choice,
             pool=pool, state=state, batch_tokens=batch_tokens,
         )  # fmt: skip
     _report(counts, time.perf_counter() - start, output)
@@ -148,3 +152,11 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
 def _report(counts: WrittenCounts, seconds: float, output: Path) -> None:
     found = f"{counts.sentences} sentences, {counts.tokens} tokens"
     print(f"{found} in {seconds:.1f} s: {output}", file=sys.stderr)
+    ways = {
+        ".npy": f"numpy.load({str(output)!r})",
+        ".npz": f"numpy.load({str(output)!r})['0']",
+        ".safetensors": f"safetensors.numpy.load_file({str(output)!r})['0']",
+    }
+    h5, table = f"h5py.File({str(output)!r})['0'][:]", f"pandas.read_parquet({str(output)!r})"
+    ways |= {".h5": h5, ".hdf5": h5}
+    suggest(f"in Python, {ways.get(output.suffix.lower(), table)}")

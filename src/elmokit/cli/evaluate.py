@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import Device, Json
+from elmokit.cli.options import Device, Json, suggest
 from elmokit.cli.task_options import (
     FieldNames,
     FileFormat,
@@ -53,3 +53,4 @@ def evaluate(  # noqa: D417 - options that verbs share bring their own help
     print(numbers(scores))
     if scores.get("labels"):  # spans and relations may all be absent
         print(f"\n{label_table(scores['labels'])}")
+    suggest(f"elmokit predict {predictor} FILE")

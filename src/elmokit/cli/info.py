@@ -18,8 +18,10 @@ from elmokit.cli.options import (
     OptionsFile,
     UsageError,
     VocabularyFile,
+    model_option,
     readable_size,
     size_on_disk,
+    suggest,
 )
 from elmokit.errors import CheckpointError
 
@@ -73,6 +75,7 @@ def info(
     print(elmo.source)
     for name, text in _lines(elmo.config, report):
         print(f"  {name:<11} {text}")
+    suggest(f"elmokit encode FILE -o vectors.h5{model_option(model)}")
 
 
 def _check(names: list[str], *, as_json: bool) -> None:
@@ -189,6 +192,7 @@ def models(*, as_json: Json = False) -> None:
         )
     if not found:
         print("no models are embedded; give --model a path or hf:OWNER/NAME")
+    suggest("elmokit info NAME")
 
 
 def recipes(name: Annotated[str | None, Parameter(name="NAME")] = None, /) -> None:
@@ -210,6 +214,7 @@ def recipes(name: Annotated[str | None, Parameter(name="NAME")] = None, /) -> No
             about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "")
             first = about.removeprefix("# ").partition(". ")[0].rstrip(".")
             print(f"  {recipe:<20} {first}")
+    suggest("elmokit recipes NAME")
 
 
 def _describe_embedded(name: str) -> dict[str, Any]:

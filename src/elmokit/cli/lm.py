@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -26,6 +27,9 @@ from elmokit.cli.options import (
     UsageError,
     VocabularyFile,
     find_token,
+    model_option,
+    reading_bar,
+    suggest,
 )
 
 if TYPE_CHECKING:
@@ -160,11 +164,15 @@ def score(  # noqa: D417 - options that verbs share bring their own help
     scores = score_stream(elmo, texts, batch_tokens=batch_tokens)
     if not as_json:
         print("   logprob  perplexity  sentence")
-    for result in scores:
-        if as_json:
-            print(json.dumps(result.to_dict(), ensure_ascii=False))
-        else:
-            print(f"{result.logprob:10.3f}  {result.perplexity:10.4g}  {' '.join(result.tokens)}")
+    with reading_bar(given, prints=True):
+        for result in scores:
+            if as_json:
+                print(json.dumps(result.to_dict(), ensure_ascii=False))
+                continue
+            numbers = f"{result.logprob:10.3f}  {result.perplexity:10.4g}"
+            print(f"{numbers}  {' '.join(result.tokens)}")
+    if not as_json:
+        suggest(f"elmokit perplexity FILE{model_option(model)}")
 
 
 def _is_sentence(text: str) -> bool:
@@ -199,21 +207,19 @@ def perplexity(  # noqa: D417 - options that verbs share bring their own help
         carry_rows: Parallel rows of --state carry.
         batch_tokens: Maximum number of tokens per batch.
     """
-    from tqdm.auto import tqdm
-
     from elmokit.lm.perplexity import perplexity as measure
     from elmokit.text.readers import read_texts
 
     texts = read_texts(text, field=field)
     elmo = load_predicting(model, loading, tokens=tokens)
-    # disable=None: no bar when standard error is no terminal.
-    shown = tqdm(texts, unit=" sentences", disable=None)
-    result = measure(elmo, shown, state=state, rows=carry_rows, batch_tokens=batch_tokens)
+    with reading_bar(text):
+        result = measure(elmo, texts, state=state, rows=carry_rows, batch_tokens=batch_tokens)
     if as_json:
         report = {"model": elmo.source, "text": text, **result.to_dict()}
         print(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         print(result)
+        suggest(f"elmokit adapt TEXT -o OUTPUT{model_option(model)}")
 
 
 def substitutes(  # noqa: D417 - options that verbs share bring their own help
@@ -261,6 +267,7 @@ def substitutes(  # noqa: D417 - options that verbs share bring their own help
             f"{math.exp(substitute.logprob):6.1%}  {substitute.forward:8.3f}  {backward:>8}  "
             f"{substitute.word}"
         )
+    suggest(f"elmokit generate {shlex.quote(' '.join(words[:position]))}{model_option(model)}")
 
 
 def generate(  # noqa: D417 - options that verbs share bring their own help
@@ -290,3 +297,5 @@ def generate(  # noqa: D417 - options that verbs share bring their own help
         prompt, tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
     print(text)
+    beginning = shlex.quote(prompt) if prompt else '"The bank"'
+    suggest(f"elmokit generate {beginning} --temperature 0.7{model_option(model)}")

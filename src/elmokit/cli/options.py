@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 from typing import (
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., None])
 PROGRAM = "elmokit"
+QUIET = "--quiet"
 _one_of_two = Group(validator=validators.mutually_exclusive)
 
 MODEL_NAMES = ["--model", "-m"]
@@ -83,7 +87,8 @@ def verb(app: App, *examples: str) -> Callable[[F], F]:
         function.__doc__ = _unwrapped(function.__doc__ or "")
         path = [*(name for name in app.name if name != PROGRAM), function.__name__]
         usage = f"Usage: {' '.join([PROGRAM, *path, *_usage(function)])}"
-        app.command(function, usage=usage, help_epilogue="\n".join(["Examples:", "", *examples]))
+        epilogue = [f"{QUIET}, as for every verb: no progress, no hints.", "", "Examples:", ""]
+        app.command(function, usage=usage, help_epilogue="\n".join([*epilogue, *examples]))
         EXAMPLES[" ".join(path)] = examples
         return function
 
@@ -136,6 +141,38 @@ def shown_default(value: object) -> str | None:
 
 class UsageError(Exception):
     """The options contradict each other; the command ends with exit code 2."""
+
+
+@contextmanager
+def reading_bar(source: str | os.PathLike[str], *, prints: bool = False) -> Iterator[None]:
+    """A bar over the bytes of a file, with the time left, while it is read here.
+
+    There is none when standard error is no terminal, when the size is unknown, or when the verb
+    `prints` its results to a terminal, which shows the progress itself.
+    """
+    if not os.path.isfile(source) or (prints and sys.stdout.isatty()):
+        yield
+        return
+    from tqdm.auto import tqdm
+
+    from elmokit.text.readers import watch_reading
+
+    with (
+        tqdm(total=os.path.getsize(source), unit="B", unit_scale=True, disable=None) as bar,
+        watch_reading(lambda position: bar.update(position - bar.n)),
+    ):
+        yield
+
+
+def suggest(command: str) -> None:
+    """Say what can be done next, if a person is there to read it."""
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        print(f"next: {command}", file=sys.stderr)
+
+
+def model_option(model: str | None) -> str:
+    """How a suggested command names the model."""
+    return "" if model is None else f" --model {shlex.quote(model)}"
 
 
 def load_model(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import Device, UsageError
+from elmokit.cli.options import Device, UsageError, reading_bar, suggest
 from elmokit.cli.task_options import (
     FieldNames,
     FileFormat,
@@ -82,14 +82,20 @@ def predict(  # noqa: D417 - options that verbs share bring their own help
     if probabilities or details:
         lines = _lines_with_more(loaded, examples, columns, live, details, probabilities)
     elif output is not None:
-        write_examples(task, output, loaded.annotate(examples), format=write, fields=columns)
+        with reading_bar(source):
+            write_examples(task, output, loaded.annotate(examples), format=write, fields=columns)
+        suggest(f"elmokit evaluate {predictor} LABELLED-FILE")
         return
     else:
         answers = loaded.annotate(examples, live=live)
         lines = example_lines(task, answers, write or "jsonl", fields=columns)
-    with nullcontext(sys.stdout) if output is None else compressed_text(output) as file:
+    with (
+        nullcontext(sys.stdout) if output is None else compressed_text(output) as file,
+        reading_bar(source, prints=output is None),
+    ):
         for line in lines:
             print(line, file=file, flush=live)
+    suggest(f"elmokit evaluate {predictor} LABELLED-FILE")
 
 
 def _is_file(stream: TextIO) -> bool:

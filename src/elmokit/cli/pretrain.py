@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from elmokit.cli.options import AtLeastOne, Device, Field, Json, Model, RayAddress, UsageError
+from elmokit.cli.options import (
+    AtLeastOne,
+    Device,
+    Field,
+    Json,
+    Model,
+    RayAddress,
+    UsageError,
+    suggest,
+)
 from elmokit.config import recipes
 
 if TYPE_CHECKING:
@@ -181,6 +190,8 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
         evaluations = [entry for entry in entries if entry["kind"] == "heldout"]
         best = min(evaluations, key=lambda entry: float(entry["score"]))
         print(json.dumps({"model": str(output), "best": best}, indent=2))
+    else:
+        suggest(f'elmokit generate "The" --model {output}')
 
 
 def runs_on_cpu(device: str | None) -> bool:
@@ -254,3 +265,4 @@ def adapt(  # noqa: D417 - options that verbs share bring their own help
             f"held-out perplexity {before:.4g} before, {after:.4g} after "
             f"({1 - after / before:.1%} lower)"
         )
+        suggest(f"elmokit encode FILE -o vectors.h5 --model {output}")

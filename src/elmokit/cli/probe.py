@@ -19,6 +19,8 @@ from elmokit.cli.options import (
     Tokenizer,
     Tokens,
     UsageError,
+    reading_bar,
+    suggest,
     verb,
 )
 
@@ -88,6 +90,8 @@ class Outputs:
             print(json.dumps(found, indent=2, ensure_ascii=False))
         else:
             print(first.table(*others))
+            if not self.plot:
+                suggest(f"the same call with --plot {name}.png or --report {name}.html")
 
 
 @Parameter(name="*")
@@ -226,7 +230,8 @@ def wsd(  # noqa: D417 - options that verbs share bring their own help
         train: Sense-annotated text: JSONL with tokens and keys, or NAME.data.xml with
             NAME.gold.key.txt beside it.
         test: Test sets of the same kinds.
-        index: index.sense of WordNet, for the first senses of unknown lemmas.
+        index: index.sense of WordNet, for the first senses of unknown lemmas; with --predict, for
+            glosses from the data files beside it.
         most_uses: Average at most so many uses of each sense: less time.
         save: Write an inventory of all senses (.safetensors) that --predict can use.
         layer: The layer of the inventory; the best on the test sets when left out, or the top.
@@ -237,7 +242,7 @@ def wsd(  # noqa: D417 - options that verbs share bring their own help
     if predict is not None:
         if inventory is None or train or test:
             raise UsageError("--predict needs --inventory, and neither training text nor --test.")
-        _print_senses(inventory, predict, word, text, how)
+        _print_senses(inventory, predict, word, text, how, index)
         return
     if not train or not (test or save):
         raise UsageError("Give training text, and --test FILE or --save FILE; or --predict FILE.")
@@ -346,7 +351,8 @@ def change(  # noqa: D417 - options that verbs share bring their own help
     Args:
         first: A text file, one sentence per line, of any kind that encode reads.
         second: The other one: another period, another domain.
-        words: The words to compare; without them the most frequent ones of both.
+        words: The words to compare; without them the most frequent content words of both:
+            function words, by a list of English ones and by frequency, are left out.
         rank: Sort by average pairwise distance, prototype distance, or divergence of groups.
         most_uses: The most uses of a word from each corpus, drawn from all.
         least_uses: How often a word must occur in both, when no words are given.
@@ -414,21 +420,32 @@ def layers(  # noqa: D417 - options that verbs share bring their own help
 
 
 def _print_senses(
-    inventory: Path, source: str, words: Sequence[str] | None, text: Text, how: Probing
+    inventory: Path,
+    source: str,
+    words: Sequence[str] | None,
+    text: Text,
+    how: Probing,
+    index: Path | None,
 ) -> None:
     """Disambiguate the words of a text, a sentence at a time."""
     from elmokit.probes import SenseInventory
+    from elmokit.probes.wsd_data import meaning_of, read_glosses
     from elmokit.text.readers import read_texts
 
     (vectors,) = how.models(None, text)
     senses = SenseInventory.load(inventory)
     texts = read_texts(source, field=text.field)
     found_senses = senses.disambiguate(vectors, texts, words=words)
-    for number, (tokens, answers) in enumerate(found_senses, start=1):
-        if how.as_json:
-            found = {"line": number, "tokens": tokens, "senses": [asdict(one) for one in answers]}
-            print(json.dumps(found, ensure_ascii=False))
-            continue
-        for one in answers:
-            sure = "first sense" if one.cosine is None else f"{one.cosine:.4f} of {one.choices}"
-            print(f"{number:>6}  {one.word:<20} {one.sense:<28} {sure}")
+    glosses = {} if index is None else read_glosses(index, {*senses.keys, *senses.first.values()})
+    with reading_bar(source, prints=True):
+        for number, (tokens, answers) in enumerate(found_senses, start=1):
+            meanings = [meaning_of(one.sense, glosses) for one in answers]
+            if how.as_json:
+                pairs = zip(answers, meanings, strict=True)
+                known = [{**asdict(one), "meaning": meaning} for one, meaning in pairs]
+                found = {"line": number, "tokens": tokens, "senses": known}
+                print(json.dumps(found, ensure_ascii=False))
+                continue
+            for one, meaning in zip(answers, meanings, strict=True):
+                sure = "first sense" if one.cosine is None else f"{one.cosine:.4f} of {one.choices}"
+                print(f"{number:>6}  {one.word:<20} {one.sense:<28} {sure:<14} {meaning}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,10 @@ from elmokit.cli.options import (
     UsageError,
     find_token,
     load_model,
+    model_option,
     parse_layers,
+    reading_bar,
+    suggest,
 )
 from elmokit.errors import DataError
 
@@ -79,6 +83,9 @@ def similar(  # noqa: D417 - options that verbs share bring their own help
         _compare(elmo, sentence, other, word, word2 if word2 is not None else word, as_json)
     elif corpus is not None and word is not None:
         _search(elmo, sentence, word, word2, corpus, field, k, layers, as_json)
+    if not as_json:
+        named = shlex.quote(word2 or word or "WORD")
+        suggest(f"elmokit probe polysemy {corpus or 'FILE'} {named}{model_option(model)}")
 
 
 def _compare(
@@ -123,7 +130,9 @@ def _search(
     tokens = elmo.tokenize(sentence)
     position = find_token(tokens, word)
     texts = read_texts(corpus, field=field)
-    uses = nearest_uses(elmo, tokens, position, texts, word=word2, k=k, layers=parse_layers(layers))
+    choice = parse_layers(layers)
+    with reading_bar(corpus):
+        uses = nearest_uses(elmo, tokens, position, texts, word=word2, k=k, layers=choice)
     if as_json:
         found = [
             {"cosine": u.score, "line": u.sentence + 1, "position": u.position, "tokens": u.tokens}

@@ -19,6 +19,7 @@ from elmokit.cli.options import (
     parse_layers,
     readable_size,
     size_on_disk,
+    suggest,
 )
 
 EXAMPLES = (
@@ -79,3 +80,4 @@ def table(  # noqa: D417 - options that verbs share bring their own help
     vectors.save(output)
     size = readable_size(size_on_disk(output))
     print(f"{len(vectors)} words, {vectors.dim} wide: {output} ({size})", file=sys.stderr)
+    suggest(f"in Python, elmokit.WordVectors.load({str(output)!r})")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import AtLeastOne, Device, Json, SeveralModels, UsageError
+from elmokit.cli.options import AtLeastOne, Device, Json, SeveralModels, UsageError, suggest
 from elmokit.cli.pretrain import Resume, Set
 from elmokit.cli.task_options import FieldNames, FileFormat, StaticFile, field_names
 from elmokit.tasks import describe_tasks
@@ -109,3 +109,5 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     )  # fmt: skip
     if as_json:
         print((output / REPORT_FILE).read_text(encoding="utf-8"), end="")
+    else:
+        suggest(f"elmokit predict {output} FILE")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from elmokit.corpus.cleaning import ENGLISH_STOP_WORDS
 from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.data import (
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 Measure = Literal["apd", "prt", "jsd"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 MOST_BARS = 20
+FUNCTION_SHARE = 0.003
+"""Words that are more of a large corpus say how, not what: in English *the*, *of*, *was*, *not*."""
+LARGE = 100_000
+"""Tokens of a corpus whose frequencies tell function words."""
 SHOWN = 5
 """Words whose examples are in the table."""
 
@@ -135,7 +140,8 @@ def change(
         first: A text file with one sentence per line, or sentences that can be read twice.
         second: The other corpus.
         words: The words to compare; without them the most frequent words of letters that both
-            corpora have at least `least_uses` times.
+            corpora have at least `least_uses` times, function words left out: English ones by a
+            list, and in large corpora what is more than `FUNCTION_SHARE` of both.
         layer: The layer to compare on; the top one when left out.
         rank: Sort by ``"apd"``, ``"prt"`` or ``"jsd"``.
         most_uses: Uses of each word drawn from each corpus.
@@ -163,10 +169,16 @@ def change(
             for _, corpus in corpora
         ]
         shared = {word: min(n, counts[1][word]) for word, n in counts[0].items() if word.isalpha()}
-        enough = [word for word, n in shared.items() if n >= least_uses]
+        enough = [
+            word
+            for word, n in shared.items()
+            if n >= least_uses and not is_function_word(word, counts)
+        ]
         words = sorted(enough, key=lambda word: (-shared[word], word))[:most_words]
     if not words:
-        raise DataError(f"no word occurs {least_uses} times in both corpora; lower least_uses")
+        raise DataError(
+            f"no content word occurs {least_uses} times in both corpora; lower least_uses"
+        )
     draw = partial(find_uses, most=most_uses, seed=seed, ignore_case=ignore_case)
     words = list(dict.fromkeys(words))
     uses, arrays = [], []
@@ -187,6 +199,16 @@ def change(
         without_vectors=tuple(word for word in words if word not in known),
         gold=None if gold is None else _agreement(changes, gold),
         cost=watch.cost(),
+    )
+
+
+def is_function_word(word: str, counts: Sequence[Counter[str]]) -> bool:
+    """Whether a word is left out when no words are given."""
+    if word.lower() in ENGLISH_STOP_WORDS:
+        return True
+    totals = [count.total() for count in counts]
+    return min(totals) >= LARGE and all(
+        count[word] > FUNCTION_SHARE * total for count, total in zip(counts, totals, strict=True)
     )
 
 

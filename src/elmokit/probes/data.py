@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from elmokit.text.readers import numbered_lines, read_texts
 from elmokit.text.tokens import get_tokenizer
 from elmokit.word_vectors.table import WordVectors
 
+T = TypeVar("T")
 Vectors = NDArray[np.float32]
 Source: TypeAlias = Elmos | WordVectors | LayerVectors | None
 """A model or its path, an encoder's folder, a table of word vectors or its path, several of these,
@@ -215,6 +216,20 @@ def find_uses(
     return {word: sorted(sample.items) for word, sample in samples.items()}
 
 
+def encoded(
+    vectors: LayerVectors, items: Iterable[tuple[Sequence[str], T]]
+) -> Iterator[tuple[Sequence[str], T, Vectors]]:
+    """`with_layers` of sentences in memory, with a bar on a terminal when it takes long."""
+    from tqdm.auto import tqdm
+
+    known = list(items)
+    stream = with_layers(vectors, known)
+    shown: Iterator[tuple[Sequence[str], T, Vectors]] = iter(
+        tqdm(stream, total=len(known), unit=" sentences", delay=2, disable=None)
+    )
+    return shown
+
+
 def store_layers(
     vectors: LayerVectors, sentences: Sequence[Sequence[str]], path: Path | None = None
 ) -> NDArray[np.float16]:
@@ -224,7 +239,7 @@ def store_layers(
         np.zeros(shape, np.float16) if path is None else np.memmap(path, np.float16, "w+", 0, shape)
     )
     start = 0
-    for tokens, _, array in with_layers(vectors, ((sentence, None) for sentence in sentences)):
+    for tokens, _, array in encoded(vectors, ((sentence, None) for sentence in sentences)):
         stored[:, start : start + len(tokens)] = array
         start += len(tokens)
     return stored
@@ -248,7 +263,7 @@ def use_vectors(
             wanted[use.sentence].append((word, row, use.position))
             texts[use.sentence] = use.tokens
     items = ((texts[number], wanted[number]) for number in sorted(wanted))
-    for _, targets, array in with_layers(vectors, items):
+    for _, targets, array in encoded(vectors, items):
         for word, row, position in targets:
             arrays[word][:, row] = array[kept, position]
     return arrays if layer is None else {word: array[0] for word, array in arrays.items()}

@@ -22,7 +22,7 @@ from elmokit.encode.elmo import Sentence
 from elmokit.engines import Device
 from elmokit.errors import DataError
 from elmokit.files import read_tensors, write_tensors
-from elmokit.probes.data import Source, Vectors, open_model, tokens_of
+from elmokit.probes.data import Source, Vectors, encoded, open_model, tokens_of
 from elmokit.probes.wsd_data import SenseIndex, SenseSentence, SenseUse, base_forms, lemma_of
 from elmokit.tasks.inputs.source import LayerVectors, with_layers
 
@@ -145,7 +145,7 @@ def make_centroids(
     means = np.zeros((vectors.layers, len(keys), vectors.dim), np.float32)
     counts = np.zeros(len(keys), np.int64)
     items = ((sentence.tokens, sentence.uses) for sentence in sentences)
-    for _, uses, array in with_layers(vectors, items):
+    for _, uses, array in encoded(vectors, items):
         for use in uses:
             vector = use_vector(array, use)  # (layers, D)
             for key in use.keys:

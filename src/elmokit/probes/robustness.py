@@ -17,10 +17,19 @@ from numpy.typing import NDArray
 
 from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
-from elmokit.probes.data import Corpus, Sample, Source, Vectors, WordUse, open_model, read_sentences
+from elmokit.probes.data import (
+    Corpus,
+    Sample,
+    Source,
+    Vectors,
+    WordUse,
+    encoded,
+    open_model,
+    read_sentences,
+)
 from elmokit.probes.report import Cost, Report, Stopwatch, Table, draw_line, new_figure
 from elmokit.probes.stats import Floats, unit_rows
-from elmokit.tasks.inputs.source import LayerVectors, with_layers
+from elmokit.tasks.inputs.source import LayerVectors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -203,7 +212,7 @@ def _can_change(token: str) -> bool:
 def _encode(vectors: LayerVectors, uses: Sequence[WordUse]) -> tuple[Floats, list[Vectors]]:
     """Unit vectors (layers, n, D) of the words, and of all tokens of each sentence."""
     words, contexts = [], []
-    for _, use, array in with_layers(vectors, ((use.tokens, use) for use in uses)):
+    for _, use, array in encoded(vectors, ((use.tokens, use) for use in uses)):
         units = unit_rows(array)
         words.append(units[:, use.position])
         contexts.append(units.astype(np.float32))  # there are many

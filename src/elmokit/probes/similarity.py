@@ -27,7 +27,7 @@ import numpy as np
 from elmokit.encode.similarity import similarity as cosine
 from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
-from elmokit.probes.data import Source, Vectors, open_model
+from elmokit.probes.data import Source, Vectors, encoded, open_model
 from elmokit.probes.report import (
     Cell,
     Cost,
@@ -40,7 +40,7 @@ from elmokit.probes.report import (
 )
 from elmokit.probes.stats import Floats, best_threshold, spearman
 from elmokit.probes.wsd_data import SenseSentence, read_senses
-from elmokit.tasks.inputs.source import LayerVectors, with_layers
+from elmokit.tasks.inputs.source import LayerVectors
 from elmokit.text.readers import numbered_lines
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _cosines(vectors: LayerVectors, pairs: Sequence[Pair], pooling: Sequence[Poo
     result = np.zeros((len(pairs), vectors.layers + 1, len(pooling)))
     items = ((word.tokens, word.position) for pair in pairs for word in (pair.first, pair.second))
     held: list[Vectors] = []
-    for number, (_, position, array) in enumerate(with_layers(vectors, items)):
+    for number, (_, position, array) in enumerate(encoded(vectors, items)):
         layers = np.concatenate([array, array.mean(axis=0, keepdims=True)])  # (layers + 1, T, D)
         window = layers[:, max(0, position - WINDOW) : position + WINDOW + 1]
         spans = {"word": layers[:, [position]], "window": window, "sentence": layers}

@@ -18,7 +18,7 @@ import numpy as np
 from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import final_path
-from elmokit.probes.data import Source, choose_layer, open_model
+from elmokit.probes.data import Source, choose_layer, encoded, open_model
 from elmokit.probes.inventory import (
     Centroids,
     SenseInventory,
@@ -38,7 +38,7 @@ from elmokit.probes.report import (
     new_figure,
 )
 from elmokit.probes.wsd_data import SenseIndex, SenseSentence, SenseUse, read_senses
-from elmokit.tasks.inputs.source import LayerVectors, with_layers
+from elmokit.tasks.inputs.source import LayerVectors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -307,7 +307,7 @@ def _answer_all(
         score.left_out += len(sentence.uses) - len(uses)
         if uses:
             chosen.append((sentence.tokens, uses))
-    for _, uses, array in with_layers(vectors, chosen):
+    for _, uses, array in encoded(vectors, chosen):
         for use in uses:
             answers = centroids.nearest(use.lemma, use_vector(array, use))
             count = len(centroids.candidates(use.lemma))

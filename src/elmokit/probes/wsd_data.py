@@ -31,6 +31,18 @@ from elmokit.errors import DataError
 from elmokit.probes.data import numbered_fields
 from elmokit.text.readers import numbered_lines
 
+_FIELD_NAMES = (
+    "adj.all adj.pert adv.all noun.Tops noun.act noun.animal noun.artifact noun.attribute "
+    "noun.body noun.cognition noun.communication noun.event noun.feeling noun.food noun.group "
+    "noun.location noun.motive noun.object noun.person noun.phenomenon noun.plant noun.possession "
+    "noun.process noun.quantity noun.relation noun.shape noun.state noun.substance noun.time "
+    "verb.body verb.change verb.cognition verb.communication verb.competition verb.consumption "
+    "verb.contact verb.creation verb.emotion verb.motion verb.perception verb.possession "
+    "verb.social verb.stative verb.weather adj.ppl"
+)
+_FIELDS = tuple(_FIELD_NAMES.split())
+"""WordNet's lexicographer files, by the number in a sense key."""
+_DATA_FILES = {"1": "noun", "2": "verb", "3": "adj", "4": "adv", "5": "adj"}
 PARTS_OF_SPEECH = {"NOUN": "1", "VERB": "2", "ADJ": "3", "ADV": "4"}
 _KEY = re.compile(r"(?P<lemma>[^\s%]+)%(?P<pos>[1-5]):\d\d:\d\d:[^\s:]*:\d*")
 _SATELLITE, _ADJECTIVE = "5", "3"
@@ -51,6 +63,26 @@ def lemma_of(key: str) -> str:
         raise DataError(f"{key!r} is no WordNet sense key such as 'bank%1:17:01::'")
     pos = match["pos"]
     return f"{match['lemma'].lower()}%{_ADJECTIVE if pos == _SATELLITE else pos}"
+
+
+def meaning_of(key: str, glosses: Mapping[str, str] | None = None) -> str:
+    """What a sense key means: its gloss if known, else the field of WordNet that it is in."""
+    known = (glosses or {}).get(key)
+    field = key.partition("%")[2].split(":")[1:2]
+    return known or (_FIELDS[int(field[0])] if field and int(field[0]) < len(_FIELDS) else "")
+
+
+def read_glosses(index: str | os.PathLike[str], keys: Iterable[str]) -> dict[str, str]:
+    """The glosses of sense keys, from WordNet's data files beside ``index.sense``, if there."""
+    wanted, found = set(keys), {}
+    for _, fields in numbered_fields(index):
+        path = Path(index).with_name(f"data.{_DATA_FILES.get(fields[0].partition('%')[2][:1], '')}")
+        if fields[0] in wanted and path.is_file():
+            with open(path, "rb") as file:
+                file.seek(int(fields[1]))
+                line = file.readline().decode("utf-8", "replace")
+            found[fields[0]] = line.partition(" | ")[2].partition(";")[0].strip()
+    return found
 
 
 class SenseIndex:

@@ -13,7 +13,9 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
 from elmokit.errors import DataError, MissingExtraError
@@ -41,6 +43,19 @@ _MAGIC: dict[str, tuple[bytes, ...]] = {
 _LONGEST_MAGIC = 10
 # Small, because a zstd block of four bytes may decompress to 128 KiB, all of it at once.
 _ZSTD_CHUNK = 256
+
+
+_watched: ContextVar[Callable[[int], None] | None] = ContextVar("watched", default=None)
+
+
+@contextmanager
+def watch_reading(report: Callable[[int], None]) -> Iterator[None]:
+    """Report the bytes of a file that were read so far, after every line read in this context."""
+    token = _watched.set(report)
+    try:
+        yield
+    finally:
+        _watched.reset(token)
 
 
 def read_texts(source: str | os.PathLike[str], *, field: str = "text") -> Iterator[Text]:
@@ -233,7 +248,11 @@ def _raw_lines(name: str, compression: str) -> Iterator[bytes]:
         yield from _decompressed_lines(stdin, compression)
     else:
         with open(name, "rb") as stream:
-            yield from _decompressed_lines(stream, compression)
+            report = _watched.get()
+            for line in _decompressed_lines(stream, compression):
+                yield line
+                if report is not None:
+                    report(stream.tell())
 
 
 def _decompressed_lines(stream: io.BufferedReader, compression: str) -> Iterator[bytes]:
