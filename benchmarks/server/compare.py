@@ -5,7 +5,8 @@ Run: python -m benchmarks.server.compare [--save]   (pip install hypercorn grani
 Every server runs the same small ASGI application, with settings that ask for the same limits: heads
 of 16 KiB, two seconds for a head and for an idle connection, 200 connections. A client then breaks
 each limit. "kept": the connection is closed (or refused with an answer) in time, and memory does
-not grow. Servers that are not installed are left out.
+not grow. Servers that are not installed are left out. The last column is uvicorn as elmokit runs
+it, with elmokit's middleware, which also counts and logs every request.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.report import report
@@ -36,7 +38,7 @@ LATE = SECONDS + 6
 """Seconds after which a limit was not kept, on a busy machine too."""
 LARGE = b"x" * (30 << 20)
 IN_FLIGHT = 150
-SERVERS = ("uvicorn-httptools", "uvicorn-h11", "hypercorn", "granian")
+SERVERS = ("uvicorn-httptools", "uvicorn-h11", "hypercorn", "granian", "elmokit")
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -68,6 +70,8 @@ def run(name: str, address: str) -> None:
     """Serve the application with one of the servers, at host:port or at the path of a socket."""
     host, _, port = address.rpartition(":")
     unix = "/" in address
+    if unix and name == "elmokit":
+        raise SystemExit("elmokit serve has no unix sockets")
     if name.startswith("uvicorn"):
         import uvicorn
 
@@ -83,6 +87,8 @@ def run(name: str, address: str) -> None:
             limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=30,
         )
+    elif name == "elmokit":
+        _run_elmokit(host, int(port))
     elif name == "hypercorn":
         import hypercorn.asyncio
         import uvloop
@@ -120,6 +126,39 @@ def run(name: str, address: str) -> None:
             ),
             log_enabled=False,
         ).serve()
+
+
+def _run_elmokit(host: str, port: int) -> None:
+    """The same application behind elmokit's server and middleware."""
+    import uvicorn
+
+    from elmokit.server.access import AccessMiddleware, RefusedError, TokenStore
+    from elmokit.server.logs import RequestLogMiddleware
+    from elmokit.server.metrics import Metrics
+    from elmokit.server.server import bind_socket, uvicorn_config
+    from elmokit.server.settings import Access, Limits
+
+    limits = Limits(
+        head_bytes=HEAD_BYTES, seconds=SECONDS, idle_seconds=SECONDS, connections=CONNECTIONS
+    )
+    service = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(draining=False)))
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await app(scope, receive, send)
+        except RefusedError as error:
+            await error.response(scope, receive, send)
+
+    access = Access(hosts=("a",))
+    checked = AccessMiddleware(answer, access, TokenStore(access), limits)
+    logged = RequestLogMiddleware(checked, Metrics(), limits)
+
+    async def whole(scope: Any, receive: Any, send: Any) -> None:
+        scope["app"] = service
+        await logged(scope, receive, send)
+
+    with bind_socket(host.strip("[]"), port) as sock:
+        uvicorn.Server(uvicorn_config(whole, limits)).run(sockets=[sock])  # type: ignore[arg-type]
 
 
 class Running:

@@ -137,6 +137,7 @@ class AnswerSender:
                 self.status = CLIENT_LEFT
                 if self._connection is not None:
                     self._connection.abort()
+                    await self._send(message)  # returns when the connection is closed
             self._end += len(piece) / BYTES_PER_SECOND
 
 

@@ -89,6 +89,7 @@ class GuardedConnection(asyncio.Protocol):
         self._others = others
         self._http = H11Protocol(app_state={**app_state, CONNECTION: self}, **parts)
         self._admitted = False
+        self._requests = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -100,15 +101,22 @@ class GuardedConnection(asyncio.Protocol):
             self._transport.close()
             return
         self._http.connection_made(self._transport)
-        self.request_ended()
+        self._wait()
 
     def request_started(self) -> None:
         """The head of a request has arrived."""
+        self._requests += 1
         self._others.waiting.pop(self, None)
         self._stop_timer()
 
     def request_ended(self) -> None:
-        """The connection waits for the next request."""
+        """A request was answered, or given up."""
+        self._requests -= 1
+        if not self._requests:  # else the next one has started already
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the next request, but not for ever."""
         self._stop_timer()
         if not self._transport.is_closing() or self._transport.get_write_buffer_size():
             self._others.waiting[self] = None
