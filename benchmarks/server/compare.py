@@ -29,8 +29,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.report import report
-
 HEAD_BYTES = 16 * 1024
 SECONDS = 2
 CONNECTIONS = 200
@@ -450,6 +448,8 @@ def main() -> None:
     if options.run:
         run(*options.run)
     else:
+        from benchmarks.report import report  # loads torch, which the servers need not
+
         found = compare([name for name in options.only if _installed(name)])
         report("http_servers", table(found), options.save)
 
