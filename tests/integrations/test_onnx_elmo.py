@@ -242,7 +242,7 @@ def test_onnx_wrong_arguments_are_named(elmo, exported, tmp_path):
 
 
 def test_onnx_bad_files_are_named(tmp_path):
-    with pytest.raises(CheckpointError, match=r"none\.onnx: no such file"):
+    with pytest.raises(CheckpointError, match=r"none\.onnx is missing"):
         elmokit.OnnxElmo(tmp_path / "none.onnx")
     (tmp_path / "text.onnx").write_text("no graph")
     with pytest.raises(CheckpointError, match=r"text\.onnx: onnxruntime cannot open"):
