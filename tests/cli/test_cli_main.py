@@ -235,7 +235,7 @@ def test_main_names_the_setting_that_is_wrong(run, tmp_path):
     line = ["pretrain", "text", "-o", tmp_path / "new", "--set", "data.rows=0", "--max-steps", 3]
     result = run(*line)
     assert result.code == 1
-    assert "settings.data: DataConfig.rows = 0" in result.err
+    assert "settings.data.rows = 0" in result.err
     assert "max_steps" not in result.err
 
 
