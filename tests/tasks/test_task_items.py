@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from small_tasks import sentences, settings, texts
 
@@ -103,6 +104,13 @@ def test_dictionaries_are_read_like_lines_of_jsonl(predictors, task, tmp_path):
     answer = predictor.predict(item)  # one that is not in a list
     for form in (item, {**item, "id": "7"}, example, *same):
         assert predictor.predict([form]) == [answer], form
+
+
+def test_rows_of_a_table_are_items_not_its_columns(predictors):
+    reviews = ["an awful film", "a film", "a lovely film"]
+    table = pd.DataFrame({"text": reviews, "label": ["bad", "good", "good"], "stars": [1, 3, 5]})
+    assert predictors["classify"].predict(table) == predictors["classify"].predict(reviews)
+    assert len(predictors["classify"].predict_proba(table)) == len(reviews)
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "dialogue"])

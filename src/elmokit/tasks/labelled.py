@@ -30,7 +30,7 @@ def from_items(task: Task[Any], data: Any, options: ReadOptions) -> Iterator[Any
     if not isinstance(data, Iterable) or isinstance(data, Mapping):
         raise wrong_item(data, f"{expected}: give a list of them.")
     names = tried_names(task.records.names(), task.records.answers, options)
-    for number, item in enumerate(_rows(data), 1):
+    for number, item in enumerate(table_rows(data), 1):
         where = f"item {number}"
         with errors_at(where):
             if isinstance(item, task.example_type):
@@ -43,7 +43,7 @@ def from_items(task: Task[Any], data: Any, options: ReadOptions) -> Iterator[Any
             yield from task.records.examples([record], options)
 
 
-def _rows(data: Any) -> Iterator[Any]:
+def table_rows(data: Any) -> Iterator[Any]:
     """The rows of a table as dictionaries; other data as they are."""
     if hasattr(data, "to_dicts"):  # polars
         yield from data.to_dicts()

@@ -67,6 +67,7 @@ from elmokit.tasks.inputs.references import (
 )
 from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 from elmokit.tasks.inputs.token_inputs import Embedder
+from elmokit.tasks.labelled import table_rows
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.records import errors_at, wrong_item
 from elmokit.tasks.task import TaskScore
@@ -233,7 +234,7 @@ class Predictor(Generic[A]):
             raise wrong_item(
                 items, f"Give a list of items. {self.task.name} takes {self.task.takes}."
             )
-        for number, item in enumerate([items] if self._is_one(items) else items, 1):
+        for number, item in enumerate([items] if self._is_one(items) else table_rows(items), 1):
             with errors_at(f"item {number}"):
                 yield self.example(item)
 
