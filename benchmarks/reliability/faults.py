@@ -42,7 +42,7 @@ import torch
 from safetensors.torch import load_file
 
 import elmokit
-from benchmarks.reliability.table import Group, save_part
+from benchmarks.reliability.table import PARTS, Group, save_part
 from elmokit import files
 from elmokit.cli import main as command
 from elmokit.config import dumps_toml
@@ -675,13 +675,13 @@ def main() -> int:
         options.kills, options.others, options.seed, tuple(options.writer), options.fault
     )
     if options.save:
-        save_part(
-            "faults",
-            [
-                Group(f"{name}, {len(WRITERS)} writers", t.attempts, t.held, round(t.worst, 2))
-                for name, t in tallies.items()
-            ],
-        )
+        stored = PARTS / "faults.json"
+        before = json.loads(stored.read_text("utf-8"))["groups"] if stored.is_file() else []
+        groups = {group["name"]: Group(**group) for group in before}  # of other --fault
+        for name, t in tallies.items():
+            shown = f"{name}, {len(WRITERS)} writers"
+            groups[shown] = Group(shown, t.attempts, t.held, round(t.worst, 2))
+        save_part("faults", groups.values())
     return int(any(tally.held < tally.attempts for tally in tallies.values()))
 
 
