@@ -41,7 +41,7 @@ ATTEMPTS = {
     "corpus prepare --output": ["corpus prepare {corpus}/mine.txt -o {corpus} --overwrite"],
     "corpus vocab --output": ["corpus vocab {corpus} -o {corpus}/words.txt"],
     "corpus stats --plot": ["corpus stats {corpus} --plot {corpus}/counts.npy"],
-    "pretrain --output": ["pretrain {folder}/text.txt -o {folder}"],
+    "pretrain --output": ["pretrain {folder}/text.txt -o {folder} --preset tiny"],
     "adapt --output": [
         "adapt {folder}/text.txt -o {folder} --model test-tiny",
         "adapt {text} -o {model} --model {model}",
