@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check matrix slow bench docs serve page page-test lock audit soak faults clean
+.PHONY: help demo test check matrix slow fuzz bench docs serve page page-test lock audit soak faults clean
 
 # What torch's CUDA build brings; a CPU build has none of it.
 NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc \
@@ -56,6 +56,11 @@ matrix: $(VENV)/.dev  ## try the lowest and newest versions, each in an environm
 
 slow: $(VENV)/.dev  ## run the slow tests (minutes)
 	$(BIN)/python -m pytest -m slow
+
+fuzz: SECONDS ?= 600
+fuzz: $(VENV)/.dev  ## damage files of every format for SECONDS and read them
+	PYTHONPATH=src:.:tests/support OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.runner --seconds $(SECONDS) --save
+	$(BIN)/python -m benchmarks.reliability.table
 
 bench: $(VENV)/.dev  ## run the benchmarks and write their results to benchmarks/results
 	$(BIN)/python -m benchmarks.speed.startup --save

@@ -19,7 +19,7 @@ import torch
 from bad_checkpoints import ALLENNLP_FILE, copied, outcome, refused
 from golden_models import GOLDEN
 from safetensors.torch import save_file
-from test_tf_bundle import Record, float_record, write
+from tf_bundles import Record, float_record, write
 
 import elmokit
 from elmokit.corpus import TokenCorpus

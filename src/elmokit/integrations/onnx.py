@@ -78,7 +78,10 @@ class OnnxElmo:
             check_tokenizer(tokenizer)
         self.source = str(path)
         self._session = _open(Path(path), threads, providers)
-        props = self._session.get_modelmeta().custom_metadata_map
+        try:
+            props = self._session.get_modelmeta().custom_metadata_map
+        except UnicodeDecodeError:
+            raise CheckpointError(f"{path}: its metadata is damaged (not UTF-8)") from None
         stored = {
             name.removeprefix(METADATA_PREFIX): _parse(path, name, text)
             for name, text in props.items()

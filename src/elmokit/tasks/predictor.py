@@ -475,7 +475,7 @@ def _checked_facts(data: dict[str, Any], path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: task: {error}") from None
     check_type(data["learned"], learned, f"{path}: learned")
     for name, own in (("elmo", ELMO_FOLDER), ("static", STATIC_FILE)):
-        reference = data[name]
+        reference = data.get(name)
         if reference is not None and reference["bundled"] and reference["name"] != own:
             raise CheckpointError(
                 f"{path}: {name}.name is {reference['name']!r}; what a folder holds is {own!r}"
