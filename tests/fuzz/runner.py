@@ -45,6 +45,8 @@ MEMORY_FACTOR = 3
 ADDRESS_SPACE = 3 << 30
 """What a child may allocate beyond what it has after importing everything."""
 CHAIN = 4
+TRACED = 0.25
+"""Share of the attempts in which lines of code are counted, which takes time."""
 
 
 @dataclass
@@ -215,7 +217,7 @@ def make_bases(numbers: list[int], folder: Path) -> dict[int, str]:
         process.join()
 
 
-def child(pipe: Connection, bench: Bench, guided: bool) -> None:
+def child(pipe: Connection, bench: Bench) -> None:
     """Serve attempts until the pipe is closed."""
     import torch
 
@@ -226,7 +228,7 @@ def child(pipe: Connection, bench: Bench, guided: bool) -> None:
     limited = False
     while True:
         try:
-            number, chain = pipe.recv()
+            number, chain, guided = pipe.recv()
         except EOFError:
             return
         if not limited:
@@ -241,21 +243,21 @@ def child(pipe: Connection, bench: Bench, guided: bool) -> None:
 class Worker:
     """A child process and what it is doing."""
 
-    def __init__(self, bench: Bench, guided: bool) -> None:
-        self._bench, self._guided = bench, guided
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
         self.number, self.chain, self.since = 0, [0], 0.0
         self._start()
 
     def _start(self) -> None:
         self.pipe, other = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork")
-        self.process = context.Process(target=child, args=(other, self._bench, self._guided))
+        self.process = context.Process(target=child, args=(other, self._bench))
         self.process.start()
         other.close()
 
-    def give(self, number: int, chain: list[int]) -> None:
+    def give(self, number: int, chain: list[int], guided: bool) -> None:
         self.number, self.chain, self.since = number, chain, time.monotonic()
-        self.pipe.send((number, chain))
+        self.pipe.send((number, chain, guided))
 
     def result(self) -> Attempt | None:
         """What came of the attempt; None while it runs."""
@@ -317,13 +319,13 @@ def fuzz(
         end = time.monotonic() + seconds
         own = Bench(Path(name) / "keep", bases, originals)
         benches = [Bench(Path(name) / str(i), bases, originals) for i in range(workers)]
-        pool = [Worker(bench, guided) for bench in benches]
+        pool = [Worker(bench) for bench in benches]
 
         def next_attempt(worker: Worker) -> None:
             group = min(tallies, key=lambda name: (tallies[name].attempts, rng.random()))
             number = rng.choice(of_group[group])
             start = rng.choice(corpus[number]) if guided and rng.random() < 0.5 else []
-            worker.give(number, [*start, rng.randrange(1 << 32)])
+            worker.give(number, [*start, rng.randrange(1 << 32)], guided and rng.random() < TRACED)
 
         for worker in pool:
             next_attempt(worker)

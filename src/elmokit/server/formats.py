@@ -59,7 +59,8 @@ def _to_data_error(error: ValidationError, model: type[BaseModel]) -> DataError:
 def _field_path(location: tuple[int | str, ...]) -> str:
     """A field and the indices in it; what follows are names of the types that were tried."""
     indices = itertools.takewhile(lambda part: isinstance(part, int), location[1:])
-    return ".".join(map(str, (*location[:1], *indices)))
+    path = ".".join(map(str, (*location[:1], *indices)))
+    return path if path.isprintable() and len(path) <= 80 else f"{path!r:.80}"
 
 
 def write_npy(arrays: Sequence[Floats]) -> bytes:

@@ -469,13 +469,14 @@ _KINDS = {str: "a string", bool: "true or false", int: "a whole number", list: "
 def _checked_facts(data: dict[str, Any], path: Path) -> dict[str, Any]:
     """The same, with every value of the type that it must have."""
     check_type(data, _Stored, str(path))
+    data = {"elmo": None, "static": None, **data}
     try:
         learned = get_task(data["task"]).learned_type
     except ConfigError as error:
         raise CheckpointError(f"{path}: task: {error}") from None
     check_type(data["learned"], learned, f"{path}: learned")
     for name, own in (("elmo", ELMO_FOLDER), ("static", STATIC_FILE)):
-        reference = data.get(name)
+        reference = data[name]
         if reference is not None and reference["bundled"] and reference["name"] != own:
             raise CheckpointError(
                 f"{path}: {name}.name is {reference['name']!r}; what a folder holds is {own!r}"
