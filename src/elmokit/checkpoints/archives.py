@@ -26,6 +26,14 @@ _HEADER_TYPES = (
 )
 
 
+def is_zip(path: Path) -> bool:
+    """Whether a file ends as a zip does; a damaged end is no reason to fail here."""
+    try:
+        return zipfile.is_zipfile(path)
+    except Exception:  # it raises for an archive of several disks
+        return False
+
+
 @contextmanager
 def extracted(path: Path) -> Iterator[Path]:
     """The archive's contents as a folder that is removed afterwards.
@@ -37,7 +45,7 @@ def extracted(path: Path) -> Iterator[Path]:
         folder = Path(name)
         budget = Budget(path, path.stat().st_size)  # on the disk, beside the one in memory
         try:
-            extract = _unzip if zipfile.is_zipfile(path) else _untar
+            extract = _unzip if is_zip(path) else _untar
             extract(path, folder, budget)
         except CheckpointError:
             raise

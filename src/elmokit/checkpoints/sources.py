@@ -18,7 +18,7 @@ from elmokit.checkpoints import (
     tf_checkpoint,
     transformers_folder,
 )
-from elmokit.checkpoints.archives import extracted
+from elmokit.checkpoints.archives import extracted, is_zip
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.errors import CheckpointError, reason
 from elmokit.files import regular_file
@@ -211,7 +211,7 @@ def _read_path(path: Path, extras: Extras) -> Checkpoint:
 
 
 def _is_archive(path: Path) -> bool:
-    if zipfile.is_zipfile(path) or any(_starts(path, start) for start in _COMPRESSED):
+    if is_zip(path) or any(_starts(path, start) for start in _COMPRESSED):
         return True  # whether it is complete is found out while extracting
     try:
         return tarfile.is_tarfile(path)
@@ -223,7 +223,7 @@ def _is_torch_file(path: Path) -> bool:
     """A pickle stream (old torch), or a zip with a pickle inside (new torch)."""
     if _starts(path, b"\x80\x02"):
         return True
-    if not zipfile.is_zipfile(path):
+    if not is_zip(path):
         return False
     try:
         with zipfile.ZipFile(path) as archive:

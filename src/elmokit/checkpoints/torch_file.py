@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from elmokit.checkpoints.archives import is_zip
 from elmokit.errors import CheckpointError, reason
 from elmokit.files import regular_file
 from elmokit.limits import LINE_BYTES, Budget, budget_for
@@ -101,7 +102,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     regular_file(path)
     budget = budget_for(path)
     try:
-        if zipfile.is_zipfile(path):
+        if is_zip(path):
             with zipfile.ZipFile(path) as archive:
                 return _zipped(archive, path, budget)
         with path.open("rb") as file:
