@@ -15,6 +15,10 @@ _CUT_SHORT = re.compile(r"\d+ requested and \d+ written")
 class ElmokitError(Exception):
     """Base class of every error that bad input can cause."""
 
+    def __str__(self) -> str:
+        # Names in a file may hold line breaks; a message has one line all the same.
+        return "\\n".join(super().__str__().splitlines())
+
 
 class ConfigError(ElmokitError, ValueError):
     """A setting is impossible, or two settings contradict each other."""

@@ -382,15 +382,17 @@ def main() -> None:
         for problem, count in tally.problems.most_common(8):
             print(f"    {count} x {problem}")
     if given.save:
-        from benchmarks.reliability.table import Group, save_part
+        from benchmarks.reliability.table import PARTS, Group, save_part
 
-        save_part(
-            "readers",
-            [
-                Group(name, t.attempts, t.held, round(t.worst_seconds, 2), round(t.worst_mib, 1))
-                for name, t in tallies.items()
-            ],
-        )
+        groups = {
+            name: Group(name, t.attempts, t.held, round(t.worst_seconds, 2), round(t.worst_mib, 1))
+            for name, t in tallies.items()
+        }
+        stored = PARTS / "readers.json"
+        if given.group and stored.is_file():  # the other groups stay as they are
+            known = json.loads(stored.read_text("utf-8"))["groups"]
+            groups = {group["name"]: Group(**group) for group in known} | groups
+        save_part("readers", groups.values())
     sys.exit(any(tally.held < tally.attempts for tally in tallies.values()))
 
 

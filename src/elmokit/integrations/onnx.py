@@ -210,7 +210,12 @@ class OnnxElmo:
         feed = {"tokens": indices, "lengths": np.array(lengths, np.int64)}
         inputs = vars(self._inputs(list(distinct)))
         feed |= {name: rows for name, rows in inputs.items() if rows is not None}
-        (layers,) = self._session.run(["layers"], feed)  # (L + 1, B, T, D)
+        try:
+            (layers,) = self._session.run(["layers"], feed)  # (L + 1, B, T, D)
+        except Exception as error:  # as when it was opened; a damaged graph may fail here only
+            raise CheckpointError(
+                f"{self.source}: onnxruntime cannot run it ({reason(error)})"
+            ) from None
         return [layers[:, i, :length].copy() for i, length in enumerate(lengths)]
 
     def _weights(self, layers: Layers) -> tuple[float, ...] | None:
