@@ -577,8 +577,6 @@ def read_tensors(
             metadata = file.metadata() or {}
             for name in file.keys():  # noqa: SIM118
                 budget.part("tensors")
-                if not name.isprintable():
-                    raise error(f"{path}: the name {name!r:.200} of a tensor is not printable")
                 if names is None or names(name):
                     tensor = file.get_tensor(name)
                     tensors[name] = tensor.clone() if copy else tensor

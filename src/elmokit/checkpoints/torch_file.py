@@ -196,8 +196,6 @@ def _tensors(found: Any, path: Path, budget: Budget) -> dict[str, Tensor]:
         if not isinstance(view, _View):
             continue
         budget.part("tensors")
-        if not str(name).isprintable():
-            raise CheckpointError(f"{path}: the name {name!r:.200} of a tensor is not printable")
         count = math.prod(view.shape)
         last = sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
         stored = view.storage.data
