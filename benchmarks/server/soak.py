@@ -5,9 +5,10 @@ Run: make soak SECONDS=600   or   python -m benchmarks.server.soak [--clients 20
 Clients of one event loop call a process of ``elmokit serve`` that needs tokens. Most send ordinary
 requests; others disconnect in a head, a body or an answer, send or read slowly, send nonsense, too
 much or a wrong token. Meanwhile tokens are rotated. An attempt is held when it ends as documented:
-answers are those of the library to 1e-6, refusals have the right status, and of the others only 429
-and 503 (try again) are allowed. At the end SIGTERM comes while requests are in flight. Memory and
-open files of the service are read every second; the log must hold no failure, token or text.
+answers are those of the library to 1e-6 (3e-6 for long sentences), refusals have the right status,
+and of the others only 429 and 503 (try again) are allowed. At the end SIGTERM comes while requests
+are in flight. Memory and open files of the service are read every second; the log must hold no
+failure, token or text.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from elmokit.tasks import Predictor, TextExample, fit, task_settings
 
 NPY, JSON = "application/x-npy", "application/json"
 TOLERANCE = 1e-6
+LONG_TOLERANCE = 3e-6
+"""Rounding adds up over a long sentence, also between two calls of the library."""
 LATER = (429, 503)
 LONG_TOKENS = 1500
 VALID_TOKENS = 6
@@ -221,7 +224,7 @@ class Soak:
         reply = await self.request("/v1/encode", body, accept=NPY)
         if not _answered(reply):
             return False
-        _compare(np.load(io.BytesIO(reply[2])), self.expected.long_vectors)
+        _compare(np.load(io.BytesIO(reply[2])), self.expected.long_vectors, LONG_TOLERANCE)
         return True
 
     # Faults
@@ -337,7 +340,8 @@ class Soak:
         start = time.monotonic()
         try:
             async with asyncio.timeout(120):
-                count.later += not await act()
+                answered = await act()
+                count.later += not answered
         except NotHeldError as error:
             count.problems.append(str(error))
         except (OSError, EOFError, ValueError, KeyError, TimeoutError) as error:
@@ -400,11 +404,11 @@ def _refused(status: int, *right: int) -> bool:
     return status in right
 
 
-def _compare(found: Any, right: Any) -> None:
+def _compare(found: Any, right: Any, tolerance: float = TOLERANCE) -> None:
     _check(found.shape == right.shape, f"shape {found.shape}, not {right.shape}")
     scale = max(1.0, float(np.abs(right).max(initial=0)))
     difference = float(np.abs(found - right).max(initial=0)) / scale
-    _check(difference <= TOLERANCE, f"differs by {difference:.1e}")
+    _check(difference <= tolerance, f"differs by {difference:.1e}")
 
 
 @dataclass
