@@ -101,23 +101,6 @@ def lzma_zip(folder: Path) -> Path:
     return folder / "z.zip"
 
 
-def shared_bytes(folder: Path) -> Path:
-    sys.path.insert(0, str(ROOT / "tests" / "support"))
-    from tf_bundles import float_record, write
-
-    data = np.zeros((2 * 64, 4 * 64), "f4").tobytes()
-    records = {"lm/char_embed": float_record((261, 4), data[: 261 * 16])}
-    for layer in range(1000):
-        name = f"lm/RNN_0/rnn/multi_rnn_cell/cell_{layer}/lstm_cell"
-        kernel = records.get("lm/RNN_0/rnn/multi_rnn_cell/cell_0/lstm_cell/kernel")
-        records[f"{name}/kernel"] = kernel or float_record((128, 256), data)
-        records[f"{name}/bias"] = float_record((256,), data[:1024])
-    prefix = write(folder, records, data)
-    options = {"lstm": {"dim": 64, "projection_dim": 64, "n_layers": 1000}, "bidirectional": False}
-    (folder / "options.json").write_text(json.dumps(options))
-    return prefix
-
-
 def pipe(folder: Path) -> Path:
     (folder / "weights.hdf5").write_bytes((GOLDEN / "bilm-hdf5/standard/weights.hdf5").read_bytes())
     os.mkfifo(folder / "options.json")
@@ -132,7 +115,6 @@ FILES: dict[str, Callable[[Path], Path]] = {
     "vocab.txt.gz, one long word": vocabulary(b"a" * (6 << 20)),
     "vocab.txt.gz of newlines": vocabulary(b"\n" * (1 << 19)),
     "zip with LZMA": lzma_zip,
-    "TensorFlow, tensors that share bytes": shared_bytes,
     "options.json is a named pipe": pipe,
 }
 

@@ -10,7 +10,8 @@ Each part (the readers' fuzzing, the writers' faults, the server's soak test) st
 
 An attempt is held when it ended as the documentation promises. ``worst_seconds`` and ``worst_mib``
 (memory above that of the idle process) are the worst of all attempts of the group, or null where
-they were not measured.
+they were not measured. A group whose name begins with "all " is a sum of others and is not added up
+again.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def table() -> str:
                     "-" if group.worst_mib is None else f"{group.worst_mib:,.0f}",
                 )
             )
-            attempts, held = attempts + group.attempts, held + group.held
+            if not group.name.startswith("all "):
+                attempts, held = attempts + group.attempts, held + group.held
     rows.append(("all", f"{attempts:,}", f"{held:,}", "", ""))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [

@@ -216,6 +216,8 @@ class OnnxElmo:
             raise CheckpointError(
                 f"{self.source}: onnxruntime cannot run it ({reason(error)})"
             ) from None
+        if layers.shape != (self.layers, *indices.shape, self.dim):
+            raise CheckpointError(f"{self.source}: its graph gives {layers.shape}; it is damaged")
         return [layers[:, i, :length].copy() for i, length in enumerate(lengths)]
 
     def _weights(self, layers: Layers) -> tuple[float, ...] | None:

@@ -475,6 +475,8 @@ def _checked_facts(data: dict[str, Any], path: Path) -> dict[str, Any]:
     except ConfigError as error:
         raise CheckpointError(f"{path}: task: {error}") from None
     check_type(data["learned"], learned, f"{path}: learned")
+    if is_typeddict(learned):  # a key that may be None may be left out
+        data["learned"] = {**dict.fromkeys(learned.__annotations__), **data["learned"]}
     for name, own in (("elmo", ELMO_FOLDER), ("static", STATIC_FILE)):
         reference = data[name]
         if reference is not None and reference["bundled"] and reference["name"] != own:
