@@ -44,6 +44,7 @@ check: $(VENV)/.dev  ## lint, formatting, types, workflows
 	$(BIN)/mypy
 	$(BIN)/mypy tests/typical_use.py
 	$(BIN)/basedpyright --pythonpath $(BIN)/python tests/typical_use.py
+	$(BIN)/python tools/typed.py
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions .github/actions/*/action.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml

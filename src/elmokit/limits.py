@@ -81,8 +81,8 @@ class Budget:
     """What one file may still claim of memory and parts; `error` is raised when it is spent."""
 
     def __init__(self, path: Path, size: int, error: type[ElmokitError] = CheckpointError) -> None:
-        self.limits = current()
-        self.total = self.limits.expansion * size + self.limits.base
+        self.limits: ReadLimits = current()
+        self.total: int = self.limits.expansion * size + self.limits.base
         self._path = path
         self._error = error
         self._left = self.total

@@ -156,7 +156,7 @@ class TensorBundle:
     """
 
     def __init__(self, prefix: str | Path) -> None:
-        self.prefix = Path(_ENDING.sub("", str(prefix)))
+        self.prefix: Path = Path(_ENDING.sub("", str(prefix)))
         index = _beside(self.prefix, ".index")
         if os.path.isfile(self.prefix) and not os.path.exists(index):
             raise CheckpointError(

@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, Parameter
@@ -60,7 +60,7 @@ LESS_MEMORY = {
 }
 """What to lower when memory runs out, by verb."""
 
-app = App(
+app: App = App(
     name=PROGRAM,
     help="ELMo vectors from every published model: exact, and the same every time.",
     version=__version__,
@@ -73,14 +73,18 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_none",
 )
-for module in (
-    *(encode, similar, table, lm, pretrain, train, evaluate, predict),
-    *(convert, info, serve, bench),
-):
-    name = module.__name__.rpartition(".")[2]
-    commands = module.EXAMPLES if isinstance(module.EXAMPLES, dict) else {name: module.EXAMPLES}
-    for command, examples in commands.items():
-        verb(app, *examples)(getattr(module, command))
+
+
+def _add_verbs(*modules: ModuleType) -> None:
+    for module in modules:
+        name = module.__name__.rpartition(".")[2]
+        commands = module.EXAMPLES if isinstance(module.EXAMPLES, dict) else {name: module.EXAMPLES}
+        for command, examples in commands.items():
+            verb(app, *examples)(getattr(module, command))
+
+
+_add_verbs(encode, similar, table, lm, pretrain, train, evaluate, predict)
+_add_verbs(convert, info, serve, bench)
 app.command(corpus.corpus)
 app.command(probe.probe)
 

@@ -13,7 +13,7 @@ from cyclopts import App, Parameter, validators
 
 from elmokit.cli.options import AtLeastOne, Field, Json, suggest, verb
 
-corpus = App(
+corpus: App = App(
     name="corpus",
     help="Prepare text for pretraining: sentences, tokens, vocabulary, numbers.",
     help_epilogue="Each has examples: elmokit corpus prepare --help",

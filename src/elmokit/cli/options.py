@@ -39,7 +39,7 @@ MODEL_HELP = (
     "The embedded model when left out."
 )
 Model = Annotated[str | None, Parameter(name=MODEL_NAMES, help=MODEL_HELP)]
-SeveralModels = Parameter(name=MODEL_NAMES, consume_multiple=False)
+SeveralModels: Parameter = Parameter(name=MODEL_NAMES, consume_multiple=False)
 Tokens = Annotated[
     bool,
     Parameter(help="The text is split into tokens by spaces.", group=("Parameters", _one_of_two)),
@@ -73,7 +73,7 @@ VocabularyFile = Annotated[
 RayAddress = Annotated[
     str | None, Parameter(help="The Ray cluster; one on this machine when left out.")
 ]
-AtLeastOne = Parameter(validator=validators.Number(gte=1))
+AtLeastOne: Parameter = Parameter(validator=validators.Number(gte=1))
 
 
 EXAMPLES: dict[str, tuple[str, ...]] = {}

@@ -170,7 +170,7 @@ def _paths(value: Any) -> list[Path]:
 
 PROBING, TEXT = Probing(), Text()
 
-probe = App(
+probe: App = App(
     name="probe",
     help="Look inside a model: what does each layer encode?",
     help_epilogue="Each has examples: elmokit probe pos --help",

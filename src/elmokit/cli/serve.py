@@ -31,7 +31,7 @@ EXAMPLES = (
     "elmokit serve --engine ray --replicas 2",
 )
 
-Positive = Parameter(validator=validators.Number(gt=0, lt=math.inf))
+Positive: Parameter = Parameter(validator=validators.Number(gt=0, lt=math.inf))
 
 
 @Parameter(name="*")  # the fields are options of the verb itself

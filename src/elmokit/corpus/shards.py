@@ -115,11 +115,11 @@ class TokenCorpus:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, verify: bool = False) -> None:
-        self.folder = Path(folder)
+        self.folder: Path = Path(folder)
         description = _read_description(self.folder)
         try:
             self.settings: Mapping[str, Any] = dict(description["settings"])
-            self.sources = tuple(description["sources"])
+            self.sources: tuple[Any, ...] = tuple(description["sources"])
             self._counts = {name: SplitCounts(**description["counts"][name]) for name in SPLITS}
             self._shards = {
                 name: [ShardSize(**shard) for shard in description["shards"][name]]

@@ -53,7 +53,7 @@ from elmokit.engines import (
     split_threads,
 )
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.model.bilm import build
+from elmokit.model.bilm import BiLM, build
 from elmokit.model.packing import Packing, inside
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.batching import WINDOW_BATCHES, run_in_batches
@@ -137,7 +137,7 @@ class Elmo:
         """The dictionary of a Unicode alphabet; a symbol's position is its id."""
         self.vocabulary = vocabulary
         self._checkpoint = checkpoint
-        self.bilm = build(config, checkpoint.weights, checkpoint.source).to(device)
+        self.bilm: BiLM = build(config, checkpoint.weights, checkpoint.source).to(device)
         self.bilm.set_precision(precision)
         self._embedder = TokenEmbedder(self.bilm, self._inputs, cache_words)
         self._initial = InitialStates(self.bilm, self._embedder)

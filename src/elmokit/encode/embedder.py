@@ -45,7 +45,7 @@ class TokenEmbedder:
         self._bilm = bilm
         self._inputs = inputs
         self._cache_words = cache_words
-        self.cache = WordCache(self._encode, self._capacity())
+        self.cache: WordCache = WordCache(self._encode, self._capacity())
 
     def __call__(
         self, batch: Sequence[Sequence[str]], *, use_cache: bool, markers: bool = True
@@ -133,7 +133,7 @@ class WordCache:
 
     def __init__(self, encode: Callable[[Sequence[str]], Tensor], capacity: int) -> None:
         self._encode = encode
-        self.capacity = capacity
+        self.capacity: int = capacity
         self._fixed: list[str] = []
         self._fixed_table: Tensor | None = None
         self._lock = threading.RLock()
@@ -315,7 +315,7 @@ class InitialStates:
     def forget(self) -> None:
         """Start again: after the weights were changed or moved."""
         self.forget_markers()
-        self.carried = CarriedState(self._model)
+        self.carried: CarriedState = CarriedState(self._model)
 
     def forget_markers(self) -> None:
         """Read the markers and the warm-up again: after token vectors were changed."""

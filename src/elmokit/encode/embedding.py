@@ -22,6 +22,8 @@ from elmokit.word_vectors.table import WordVectors
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from elmokit.model.bilm import BiLM
+
     V = TypeVar("V", default=Tensor)
 else:
     from typing import TypeVar
@@ -95,23 +97,27 @@ class ElmoEmbedding(nn.Module, Generic[V]):
         super().__init__()
         if outputs < 1:
             raise ConfigError(f"outputs={outputs}: at least one is needed")
-        self.elmo = (
+        self.elmo: Elmo = (
             source if isinstance(source, Elmo) else load(source, softmax=False, device="cpu")
         )
         self.fine_tune = fine_tune
         if fine_tune:
-            self.bilm = self.elmo.bilm.requires_grad_(True)
+            self.bilm: BiLM = self.elmo.bilm.requires_grad_(True)
             for unused in (self.bilm.softmax, self.bilm.mixes):  # these get no gradient
                 if unused is not None:
                     unused.requires_grad_(False)
-        self.mixes = nn.ModuleList(
+        self.mixes: nn.ModuleList = nn.ModuleList(
             ScalarMix(self.elmo.layers, layer_norm=layer_norm) for _ in range(outputs)
         )
-        self.dropout = nn.Dropout(dropout)
-        self.static = WordVectors.load(static) if isinstance(static, str | Path) else static
+        self.dropout: nn.Dropout = nn.Dropout(dropout)
+        self.static: WordVectors | None = (
+            WordVectors.load(static) if isinstance(static, str | Path) else static
+        )
         width = self.elmo.dim + (self.static.dim if self.static is not None else 0)
-        self.projection = nn.Linear(width, projection) if projection is not None else None
-        self.dim = projection if projection is not None else width
+        self.projection: nn.Linear | None = (
+            nn.Linear(width, projection) if projection is not None else None
+        )
+        self.dim: int = projection if projection is not None else width
         nn.ModuleList([self.mixes, self.projection or nn.Identity()]).to(self.elmo.device)
 
     if TYPE_CHECKING:

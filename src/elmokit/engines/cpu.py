@@ -306,13 +306,15 @@ class PrepackedWeights:
     ) -> None:
         hidden = len(weights.bias) // 4
         self.hidden = hidden
-        self.width = weights.state.shape[1]
-        self.bias = doubled_g(weights.bias)  # (4H,)
+        self.width: int = weights.state.shape[1]
+        self.bias: Tensor = doubled_g(weights.bias)  # (4H,)
         self.bias[hidden : 2 * hidden] += forget_bias
         wide = for_outliers(precision)
-        self.input = prepack(doubled_g(weights.input), wide if reads_words else precision)
-        self.state = prepack(doubled_g(weights.state), precision)
-        self.projection = (
+        self.input: PackedMatmul = prepack(
+            doubled_g(weights.input), wide if reads_words else precision
+        )
+        self.state: PackedMatmul = prepack(doubled_g(weights.state), precision)
+        self.projection: PackedMatmul | None = (
             None if weights.projection is None else prepack(weights.projection.detach() * 2, wide)
         )
 

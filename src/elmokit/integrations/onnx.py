@@ -76,7 +76,7 @@ class OnnxElmo:
     ) -> None:
         if tokenizer is not None:
             check_tokenizer(tokenizer)
-        self.source = str(path)
+        self.source: str = str(path)
         self._session = _open(Path(path), threads, providers)
         try:
             props = self._session.get_modelmeta().custom_metadata_map
@@ -103,7 +103,7 @@ class OnnxElmo:
         """Width of a vector, 2P."""
         self.layers: int = self.config.layers
         """Number of layers, L + 1: token vectors and every LSTM layer."""
-        self.tokenizer = tokenizer or self.config.text.tokenizer
+        self.tokenizer: str = tokenizer or self.config.text.tokenizer
         self._mix: list[float] | None = stored.get("mix")
 
     def __repr__(self) -> str:

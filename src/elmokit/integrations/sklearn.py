@@ -35,8 +35,8 @@ try:
     from sklearn.model_selection import train_test_split
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_consistent_length, check_is_fitted
-except ImportError as error:
-    raise MissingExtraError("scikit-learn", "sklearn", "elmokit.integrations.sklearn") from error
+except ImportError as _error:
+    raise MissingExtraError("scikit-learn", "sklearn", "elmokit.integrations.sklearn") from _error
 
 
 class TextEstimator(BaseEstimator):  # type: ignore[misc]
@@ -225,6 +225,7 @@ class ElmoClassifier(ClassifierMixin, TaskEstimator):  # type: ignore[misc]
         texts = _sentences(X)
         check_consistent_length(texts, y)
         check_classification_targets(y)
+        self.classes_: NDArray[Any]
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         counts = np.bincount(numbers)
         held_out = int(np.ceil(self.dev_share * len(texts)))

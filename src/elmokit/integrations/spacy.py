@@ -31,8 +31,8 @@ try:
     from spacy.tokens import Doc, Span, Token
     from spacy.training import Alignment
     from spacy.util import minibatch
-except ImportError as error:
-    raise MissingExtraError("spacy", "spacy", "elmokit.integrations.spacy") from error
+except ImportError as _error:
+    raise MissingExtraError("spacy", "spacy", "elmokit.integrations.spacy") from _error
 
 Vectors = NDArray[np.float32]
 

@@ -56,9 +56,9 @@ class LanguageModel:
             )
         self.elmo = elmo
         self.vocabulary = vocabulary
-        self.begin = vocabulary.begin
-        self.end = vocabulary.end
-        self.directions = elmo.config.lstm.directions
+        self.begin: int = vocabulary.begin
+        self.end: int = vocabulary.end
+        self.directions: tuple[str, ...] = elmo.config.lstm.directions
         self._softmax = softmax
         words = elmo.bilm.encoder.words
         self._table = None if words is None else words.embedding  # (V, P) where it is tied

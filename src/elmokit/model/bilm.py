@@ -25,10 +25,10 @@ class BiLM(nn.Module):
         super().__init__()
         self.config = config
         self.precision: Precision = "float32"
-        self.encoder = TokenEncoder(config)
-        self.lstm = BiLstm(config.lstm)
-        self.softmax = WordSoftmax(config) if config.softmax else None
-        self.mixes = nn.ModuleList()
+        self.encoder: TokenEncoder = TokenEncoder(config)
+        self.lstm: BiLstm = BiLstm(config.lstm)
+        self.softmax: WordSoftmax | None = WordSoftmax(config) if config.softmax else None
+        self.mixes: nn.ModuleList = nn.ModuleList()
         if config.mix is not None:
             for _ in range(config.mix.count):
                 self.mixes.append(ScalarMix(config.layers, layer_norm=config.mix.layer_norm))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ class Linear(nn.Module):
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(width_out, width_in))
-        self.bias = nn.Parameter(torch.empty(width_out))
+        self.weight: nn.Parameter = nn.Parameter(torch.empty(width_out, width_in))
+        self.bias: nn.Parameter = nn.Parameter(torch.empty(width_out))
         self.precision: Precision = "float32"
         self._prepacked = PreparedOnce[PackedMatmul]()
 
@@ -65,8 +66,8 @@ class Filter(nn.Module):
 
     def __init__(self, width: int, count: int, dim: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(count, dim, width))
-        self.bias = nn.Parameter(torch.empty(count))
+        self.weight: nn.Parameter = nn.Parameter(torch.empty(count, dim, width))
+        self.bias: nn.Parameter = nn.Parameter(torch.empty(count))
 
     def forward(self, characters: Tensor) -> Tensor:
         """The largest response anywhere in the word: (N, C, E) to (N, n).
@@ -92,12 +93,16 @@ class CharacterCnn(nn.Module):
 
     def __init__(self, config: CharacterConfig) -> None:
         super().__init__()
-        self.embedding = nn.Parameter(torch.empty(config.rows, config.dim))
-        self.filters = nn.ModuleList(
+        self.embedding: nn.Parameter = nn.Parameter(torch.empty(config.rows, config.dim))
+        self.filters: nn.ModuleList = nn.ModuleList(
             Filter(width, count, config.dim) for width, count in config.filters
         )
-        self.highways = nn.ModuleList(Highway(config.width) for _ in range(config.highways))
-        self.activation = torch.relu if config.activation == "relu" else torch.tanh
+        self.highways: nn.ModuleList = nn.ModuleList(
+            Highway(config.width) for _ in range(config.highways)
+        )
+        self.activation: Callable[[Tensor], Tensor] = (
+            torch.relu if config.activation == "relu" else torch.tanh
+        )
 
     def forward(self, ids: Tensor) -> Tensor:
         """Read the spelling of each word."""
@@ -137,7 +142,7 @@ class WordTable(nn.Module):
 
     def __init__(self, rows: int, dim: int) -> None:
         super().__init__()
-        self.embedding = nn.Parameter(torch.empty(rows, dim))
+        self.embedding: nn.Parameter = nn.Parameter(torch.empty(rows, dim))
 
     def forward(self, ids: Tensor) -> Tensor:
         """Look up (N,) ids, giving (N, dim)."""
@@ -157,9 +162,13 @@ class TokenEncoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.characters = CharacterCnn(config.characters) if config.characters else None
-        self.words = WordTable(config.words.rows, config.words.dim) if config.words else None
-        self.projection = (
+        self.characters: CharacterCnn | None = (
+            CharacterCnn(config.characters) if config.characters else None
+        )
+        self.words: WordTable | None = (
+            WordTable(config.words.rows, config.words.dim) if config.words else None
+        )
+        self.projection: Projection | None = (
             Projection(config.input_width, config.lstm.width) if config.input_projection else None
         )
 

@@ -46,10 +46,10 @@ class LstmLayer(nn.Module):
     def __init__(self, config: LstmConfig, *, reads_words: bool) -> None:
         super().__init__()
         self._reads_words = reads_words
-        self.input_weight = nn.Parameter(torch.empty(4 * config.cells, config.width))
-        self.state_weight = nn.Parameter(torch.empty(4 * config.cells, config.width))
-        self.bias = nn.Parameter(torch.empty(4 * config.cells))
-        self.projection = (
+        self.input_weight: nn.Parameter = nn.Parameter(torch.empty(4 * config.cells, config.width))
+        self.state_weight: nn.Parameter = nn.Parameter(torch.empty(4 * config.cells, config.width))
+        self.bias: nn.Parameter = nn.Parameter(torch.empty(4 * config.cells))
+        self.projection: nn.Parameter | None = (
             nn.Parameter(torch.empty(config.width, config.cells)) if config.projection else None
         )
         self.precision: Precision = "float32"
@@ -81,7 +81,7 @@ class BiLstm(nn.Module):
     def __init__(self, config: LstmConfig) -> None:
         super().__init__()
         self.config = config
-        self.directions = config.directions
+        self.directions: tuple[str, ...] = config.directions
         for direction in config.directions:
             stack = nn.ModuleList(
                 LstmLayer(config, reads_words=number == 0) for number in range(config.layers)

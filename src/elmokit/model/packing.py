@@ -42,7 +42,7 @@ class Packing:
         words: Words | None = None,
     ) -> None:
         self.words = words
-        self.sentences = len(lengths)
+        self.sentences: int = len(lengths)
         size = np.asarray(lengths, dtype=np.int64)  # (B,)
         row, begin = _assign(size, rows)  # each sentence's row, and the step at which it begins
         # Sentences in the order in which they begin: the first ones are at their own rows.
@@ -54,7 +54,7 @@ class Packing:
         running = np.searchsorted(-row_length, -np.arange(steps), side="left")  # (T,)
         first_of_step = np.cumsum(running) - running
         self.batch_sizes: list[int] = running.tolist()
-        self.refills = _refills(row[order], begin[order], len(row_length), device)
+        self.refills: SlotRefills = _refills(row[order], begin[order], len(row_length), device)
         # What is as long as the text is computed on the device; little has to be copied there.
         small = (order, size, row, begin, first_of_step)
         copied = to_device(np.concatenate(small), device)
@@ -121,12 +121,13 @@ class Windows:
     """
 
     words: Words | None = None
-    refills = SlotRefills({}, torch.empty(0))
+    refills: SlotRefills = SlotRefills({}, torch.empty(0))
 
     def __init__(self, indices: Tensor, not_reset: Tensor | None) -> None:
         self._indices = indices
+        self.sentences: int
         _, steps, self.sentences = indices.shape
-        self.batch_sizes = [self.sentences] * steps
+        self.batch_sizes: list[int] = [self.sentences] * steps
         self.not_reset = not_reset
 
     @property

@@ -39,8 +39,10 @@ class ScalarMix(nn.Module):
             raise ConfigError(f"ScalarMix: {layers} layers but {values.numel()} weights")
         self.layers = layers
         self.layer_norm = layer_norm
-        self.weights = nn.Parameter(values.clone(), requires_grad=trainable)
-        self.gamma = nn.Parameter(torch.as_tensor(gamma).float().clone(), requires_grad=trainable)
+        self.weights: nn.Parameter = nn.Parameter(values.clone(), requires_grad=trainable)
+        self.gamma: nn.Parameter = nn.Parameter(
+            torch.as_tensor(gamma).float().clone(), requires_grad=trainable
+        )
 
     def shares(self) -> Tensor:
         """s_j, each layer's share: positive, summing to one."""

@@ -51,9 +51,9 @@ class ProbedModel:
 
     def __init__(self, source: LayerSource, name: str = "", tokenizer: str | None = None) -> None:
         self.source = source
-        self.name = name or " + ".join(map(_name, source.models))
-        self.layers = max(model.layers for model in source.models)
-        self.dim = sum(model.dim for model in source.models)
+        self.name: str = name or " + ".join(map(_name, source.models))
+        self.layers: int = max(model.layers for model in source.models)
+        self.dim: int = sum(model.dim for model in source.models)
         self._tokenizer = None if tokenizer is None else get_tokenizer(tokenizer)
 
     @property
@@ -159,7 +159,7 @@ class Sample:
 
     def __init__(self, most: int, seed: object) -> None:
         self.items: list[WordUse] = []
-        self.seen = 0
+        self.seen: int = 0
         self._most = most
         self._random = random.Random(str(seed))
 

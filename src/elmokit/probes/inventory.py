@@ -51,7 +51,9 @@ class Centroids:
         counts: NDArray[np.int64],
         index: SenseIndex | None,
     ) -> None:
-        self.keys, self.means, self.index = tuple(keys), means, index
+        self.keys: tuple[str, ...] = tuple(keys)
+        self.means: Vectors = means
+        self.index: SenseIndex | None = index
         self._rows = _rows_by_lemma(keys)
         for lemma, rows in self._rows.items():
             known = () if index is None else index.senses.get(lemma, ())
@@ -200,11 +202,13 @@ class SenseInventory:
     ) -> None:
         self.model = model
         self.layer = layer
-        self.keys = tuple(keys)
+        self.keys: tuple[str, ...] = tuple(keys)
         self.centroids = centroids
-        self.forms = {form: tuple(lemmas) for form, lemmas in forms.items()}
-        self.plain = frozenset(plain)
-        self.first = dict(first)
+        self.forms: dict[str, tuple[str, ...]] = {
+            form: tuple(lemmas) for form, lemmas in forms.items()
+        }
+        self.plain: frozenset[str] = frozenset(plain)
+        self.first: dict[str, str] = dict(first)
         self._sample = sample
         self._rows = _rows_by_lemma(self.keys)
 

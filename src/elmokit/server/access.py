@@ -39,7 +39,7 @@ class RefusedError(Exception):
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
-        self.response = JSONResponse({"detail": detail}, status, headers)
+        self.response: JSONResponse = JSONResponse({"detail": detail}, status, headers)
 
 
 class TokenStore:
@@ -52,7 +52,7 @@ class TokenStore:
         self._stamp: tuple[int, ...] | None = None
         self._checked = -math.inf
         self._tokens = self._own if self._path is None else (*self._own, *read_tokens(self._path))
-        self.required = bool(self._tokens)
+        self.required: bool = bool(self._tokens)
         """Whether requests need a token."""
 
     def expire(self) -> None:

@@ -110,7 +110,7 @@ def create_app(
 
 # Status of the service
 
-status_router = APIRouter()
+status_router: APIRouter = APIRouter()
 
 
 @status_router.get("/v1/models", response_model=ModelsAnswer, responses={401: PROBLEMS[401]})

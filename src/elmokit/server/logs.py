@@ -114,7 +114,7 @@ class AnswerSender:
         self._send = send
         self._end = seconds
         self._connection = connection
-        self.status = 0
+        self.status: int = 0
 
     async def send(self, message: Message) -> None:
         """Send the start of an answer, or (a part of) its body."""

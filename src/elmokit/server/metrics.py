@@ -30,7 +30,9 @@ class Metrics:
             ["route"],
             buckets=SECONDS,
         )
-        self.in_flight = gauge("elmokit_requests_in_flight", "Requests that are being answered.")
+        self.in_flight: Gauge = gauge(
+            "elmokit_requests_in_flight", "Requests that are being answered."
+        )
         self._cancelled = count("elmokit_requests_cancelled", "Requests whose client disconnected.")
         self._queued = gauge("elmokit_queue_requests", "Requests in the queue.")
         self._queued_tokens = gauge("elmokit_queue_tokens", "Tokens in the queue.")

@@ -87,7 +87,7 @@ R = TypeVar("R", bound=schemas.ModelRequest)
 Tokens = list[str]
 Route = Callable[[Request], Awaitable[Response]]
 
-router = APIRouter()
+router: APIRouter = APIRouter()
 
 
 class ContentTypeError(DataError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
@@ -43,7 +43,7 @@ Count = Annotated[StrictInt, Field(ge=1, le=1000, description="How many to retur
 class StrictRequest(BaseModel):
     """A request without unknown fields."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
 class ModelRequest(StrictRequest):

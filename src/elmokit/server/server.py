@@ -55,7 +55,7 @@ class OpenConnections:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self.seconds = limits.idle_seconds
+        self.seconds: float = limits.idle_seconds
         # A quarter of the process's files is for everything else: models, the page, the log.
         self._most = min(limits.connections, max(1, open_files() * 3 // 4))
         self._open: set[GuardedConnection] = set()

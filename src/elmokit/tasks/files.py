@@ -69,7 +69,7 @@ class Field:
         self.names: Names = {name: (name, *aliases)}
         """The names that files may use, by our own; a kind may have more than one of its own."""
         self.answer = answer
-        self.written = written or name
+        self.written: str = written or name
         self.table = table
 
     def read(self, record: Record, found: dict[str, Any], options: ReadOptions) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class TextField(Field):
         super().__init__(name, *aliases, written=written)
         self.tokens = tokens
         if tokens:
-            self.names = {**self.names, tokens: (tokens, *token_aliases)}
+            self.names: Names = {**self.names, tokens: (tokens, *token_aliases)}
         self._text_at = text_at or name
         self._tokens_at = tokens_at or tokens
         self._spans_at = spans_at

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -52,6 +52,9 @@ from elmokit.training.optim import (
 )
 from elmokit.training.run_folder import RunDescription, RunFolder
 from elmokit.training.settings import SEEDS, settings_from
+
+if TYPE_CHECKING:
+    from elmokit.tasks.inputs.source import LayerSource, StaticVectors
 
 RUN_FILE = "run.json"
 LAYERS_FOLDER = "layers"
@@ -203,17 +206,21 @@ class TaskRun:
         device: str | None,
     ) -> None:
         self.task = task
-        self.device = check_device(device)
+        self.device: torch.device = check_device(device)
         if elmo is None and config.fine_tune.on:
             raise ConfigError("fine_tune.on = True: there is no ELMo model to fine-tune")
-        self.elmo = None if elmo is None else as_layers(elmo, copied=config.fine_tune.on)
-        self.static = None if static is None else as_static(static)
+        self.elmo: LayerSource | None = (
+            None if elmo is None else as_layers(elmo, copied=config.fine_tune.on)
+        )
+        self.static: StaticVectors | None = None if static is None else as_static(static)
         if self.static is not None:
             self.static.check_storable()
         self._elmo_hash = reference_to(self.elmo).get("fingerprint")  # before fine-tuning
         own = self.elmo.tokenizer if self.elmo is not None else "words"
         tokenizer = config.inputs.tokenizer or own
-        self.config = replace(config, inputs=replace(config.inputs, tokenizer=tokenizer))
+        self.config: TaskConfig = replace(
+            config, inputs=replace(config.inputs, tokenizer=tokenizer)
+        )
         self.format = format
         self.fields = fields
         self.data: dict[str, Sequence[Any]] = {}

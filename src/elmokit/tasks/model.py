@@ -55,7 +55,7 @@ class TaskModel(nn.Module):
             raise ConfigError(f"inputs.elmo_at: {task.name} writes no text, so it has no target")
         self.task = task
         self.embedder = embedder
-        self.head = task.make_head(config, learned, embedder.widths)
+        self.head: Head[Any] = task.make_head(config, learned, embedder.widths)
         self._config = config
         self._learned = learned
 
@@ -231,9 +231,9 @@ class ClassHead(LabelHead[C]):
 
     def __init__(self, labels: Mapping[str, int], loss: ClassLossConfig) -> None:
         super().__init__()
-        self.labels = tuple(labels)
+        self.labels: tuple[str, ...] = tuple(labels)
         self._numbers = {label: number for number, label in enumerate(self.labels)}
-        self.class_loss = ClassLoss(loss, list(labels.values()))
+        self.class_loss: ClassLoss = ClassLoss(loss, list(labels.values()))
 
     def loss(self, batch: Batch[C]) -> Tensor:
         """Cross entropy of the true classes."""
@@ -287,8 +287,8 @@ class TextEncoder(nn.Module):
             )
             _initialise(self.lstm)
             width = 2 * config.cells
-        self.dropout = nn.Dropout(config.dropout)
-        self.width = width + widths.output
+        self.dropout: nn.Dropout = nn.Dropout(config.dropout)
+        self.width: int = width + widths.output
         """Of what comes out for a token."""
 
     def forward(self, side: Side, extra: Tensor | None = None) -> Tensor:
@@ -325,8 +325,8 @@ class AttentionPooling(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(width, width)
-        self.question = nn.Linear(width, 1, bias=False)
+        self.hidden: nn.Linear = nn.Linear(width, width)
+        self.question: nn.Linear = nn.Linear(width, 1, bias=False)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """Pool (B, T, D) over the tokens of the mask, giving (B, D)."""
@@ -427,9 +427,9 @@ class Crf(nn.Module):
         may_end: Tensor | None = None,
     ) -> None:
         super().__init__()
-        self.transitions = nn.Parameter(torch.zeros(labels, labels))
-        self.start = nn.Parameter(torch.zeros(labels))
-        self.end = nn.Parameter(torch.zeros(labels))
+        self.transitions: nn.Parameter = nn.Parameter(torch.zeros(labels, labels))
+        self.start: nn.Parameter = nn.Parameter(torch.zeros(labels))
+        self.end: nn.Parameter = nn.Parameter(torch.zeros(labels))
         one, all_pairs = torch.ones(labels, dtype=torch.bool), torch.ones(labels, labels).bool()
         for name, allowed in (
             ("_follow", all_pairs if may_follow is None else may_follow),

@@ -70,7 +70,7 @@ from elmokit.tasks.inputs.token_inputs import Embedder
 from elmokit.tasks.labelled import table_rows
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.records import errors_at, wrong_item
-from elmokit.tasks.task import TaskScore
+from elmokit.tasks.task import Task, TaskScore
 from elmokit.text.tokens import get_tokenizer
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ else:
     from typing import TypeVar
 
     A = TypeVar("A")
+
+Probabilities = NDArray[np.float64]
 
 FORMAT = "elmokit-predictor"
 FORMAT_VERSION = 1
@@ -123,14 +125,14 @@ class Predictor(Generic[A]):
         device: Device = None,
     ) -> None:
         self.facts = facts
-        self.task = get_task(facts.task)
+        self.task: Task[Any] = get_task(facts.task)
         self.elmo = elmo
         self.static = static
         # Models that came in this predictor's folder, and are saved with it.
         self._owns_elmo = self._owns_static = False
         table = static.table if static is not None else None
         embedder = Embedder(facts.config, facts.words, elmo, table)
-        self.model = TaskModel(self.task, facts.config, facts.learned, embedder)
+        self.model: TaskModel = TaskModel(self.task, facts.config, facts.learned, embedder)
         self.model.to(check_device(device))
 
     def __repr__(self) -> str:
@@ -175,7 +177,15 @@ class Predictor(Generic[A]):
         """Answers with details, to examples that `example` has made."""
         return [details for _, details in self.model.with_details(examples)]
 
-    def predict_proba(self, items: Any) -> Any:  # an array, or a list of them: the task decides
+    @overload
+    def predict_proba(self, items: str | Mapping[str, Any]) -> Probabilities: ...
+    @overload
+    def predict_proba(self: Predictor[str], items: object) -> Probabilities: ...
+    @overload
+    def predict_proba(self: Predictor[list[str]], items: Iterable[Any]) -> list[Probabilities]: ...
+    @overload
+    def predict_proba(self, items: object) -> Probabilities | list[Probabilities]: ...
+    def predict_proba(self, items: Any) -> Probabilities | list[Probabilities]:
         """Probabilities of all classes, for a task that chooses one of several, or of all tags.
 
         Args:

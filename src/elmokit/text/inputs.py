@@ -36,12 +36,12 @@ class Alphabet(ABC):
     """Turns words into rows of character ids for one model."""
 
     def __init__(self, config: CharacterConfig, text: TextConfig) -> None:
-        self.max_characters = config.max_characters
+        self.max_characters: int = config.max_characters
         # Every distinct window, one of padding alone included, still occurs in rows that are
         # this much longer than their words, so the maxima of the filters are the same.
-        self.trim_margin = config.widest_filter
-        self.begin_sentence = text.begin
-        self.end_sentence = text.end
+        self.trim_margin: int = config.widest_filter
+        self.begin_sentence: str = text.begin
+        self.end_sentence: str = text.end
 
     begin_word: int
     end_word: int
@@ -123,8 +123,11 @@ class UnicodeAlphabet(Alphabet):
         for name in (text.begin, text.end, "<oov>", "<pad>", "<bow>", "<eow>"):
             if name not in index:
                 raise CheckpointError(f"character dictionary: the symbol {name!r} is missing")
+        self.padding: int
         self._unknown, self.padding = index["<oov>"], index["<pad>"]
         self._markers = {name: [index[name]] for name in (text.begin, text.end)}
+        self.begin_word: int
+        self.end_word: int
         self.begin_word, self.end_word = index["<bow>"], index["<eow>"]
         if config.swapped_markers:
             self.begin_word, self.end_word = self.end_word, self.begin_word
@@ -162,8 +165,8 @@ class InputBuilder:
     def __init__(
         self, config: ModelConfig, vocabulary: Vocabulary | None, symbols: Sequence[str] | None
     ) -> None:
-        self.begin = config.text.begin
-        self.end = config.text.end
+        self.begin: str = config.text.begin
+        self.end: str = config.text.end
         self.alphabet: Alphabet | None = None
         self._vocabulary: Vocabulary | None = None
         # ELMoForManyLangs looks a word up after cutting it to what the characters hold.

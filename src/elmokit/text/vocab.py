@@ -26,11 +26,11 @@ class Vocabulary:
     """
 
     def __init__(self, words: Iterable[str], text: TextConfig) -> None:
-        self.words = list(words)
+        self.words: list[str] = list(words)
         self._index = {word: i for i, word in enumerate(self.words) if word}
-        self.unknown = self._index.get(text.unknown)
-        self.begin = self._index.get(text.begin)
-        self.end = self._index.get(text.end)
+        self.unknown: int | None = self._index.get(text.unknown)
+        self.begin: int | None = self._index.get(text.begin)
+        self.end: int | None = self._index.get(text.end)
 
     def __len__(self) -> int:
         return len(self.words)

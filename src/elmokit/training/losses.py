@@ -165,7 +165,7 @@ class FullLoss(SoftmaxLoss):
         assert bilm.softmax is not None
         self._bilm = bilm
         self._softmax = bilm.softmax
-        self.capturable = bilm.softmax.adaptive is None
+        self.capturable: bool = bilm.softmax.adaptive is None
 
     def __call__(self, top: Tensor, batch: LmBatch) -> tuple[Tensor, list[UsedRows]]:
         """Cross-entropy over the whole vocabulary."""
@@ -189,7 +189,7 @@ class SampledLoss(SoftmaxLoss):
         self._softmax = bilm.softmax
         self._log_expected = log_expected
         assert self._softmax.bias is not None
-        self.row_parameters = (self._softmax.bias,)
+        self.row_parameters: tuple[nn.Parameter, ...] = (self._softmax.bias,)
         if self._softmax.weight is not None:
             self.row_parameters = (self._softmax.weight, self._softmax.bias)
 
@@ -229,7 +229,7 @@ class CnnLoss(SampledLoss):
     ) -> None:
         super().__init__(bilm, log_expected)
         assert self._softmax.bias is not None
-        self.row_parameters = (self._softmax.bias,)
+        self.row_parameters: tuple[nn.Parameter, ...] = (self._softmax.bias,)
         self._characters = torch.as_tensor(vocabulary.characters).to(bilm.device)  # (V, C)
         self.projection = projection
 
@@ -259,10 +259,10 @@ class LogUniformSampler:
 
     def __init__(self, words: int, count: int) -> None:
         self.words = words
-        self.count = min(count, words)
+        self.count: int = min(count, words)
         ranks = np.arange(words)
         self._probability = np.log1p(1.0 / (ranks + 1)) / np.log(words + 1)  # P(word) of one draw
-        self.log_expected = np.log(self._inclusion()).astype(np.float32)
+        self.log_expected: NDArray[np.float32] = np.log(self._inclusion()).astype(np.float32)
         """log of each word's inclusion probability, which the softmax subtracts from its logit."""
 
     def draw(self, *seed: int) -> NDArray[np.int64]:

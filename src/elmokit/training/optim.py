@@ -91,7 +91,9 @@ class RowOptimizer:
         self._parameters = list(parameters)
         kinds = {"adamw": 2, "adagrad": 1, "sgd": 1}[config.name]
         start = config.accumulator if config.name == "adagrad" else 0.0
-        self.state = [[torch.full_like(p, start) for _ in range(kinds)] for p in self._parameters]
+        self.state: list[list[Tensor]] = [
+            [torch.full_like(p, start) for _ in range(kinds)] for p in self._parameters
+        ]
         """Moments or accumulators of each parameter."""
 
     @torch.no_grad()

@@ -57,10 +57,10 @@ class RunFolder:
     """
 
     def __init__(self, output: str | os.PathLike[str], name: str) -> None:
-        self.output = Path(output)
-        self.training = self.output / RUN_FOLDER
-        self.log = self.training / LOG_FILE
-        self.stored = self.training / name
+        self.output: Path = Path(output)
+        self.training: Path = self.output / RUN_FOLDER
+        self.log: Path = self.training / LOG_FILE
+        self.stored: Path = self.training / name
         self._undo: Callable[[], None] | None = None
         self._lock: LockFile | None = None
 

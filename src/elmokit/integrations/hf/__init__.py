@@ -20,8 +20,8 @@ try:
         AutoModelForTokenClassification,
         AutoTokenizer,
     )
-except ImportError as error:
-    raise MissingExtraError("transformers", "hf", "elmokit.integrations.hf") from error
+except ImportError as _error:
+    raise MissingExtraError("transformers", "hf", "elmokit.integrations.hf") from _error
 
 from elmokit.integrations.hf.modeling import (
     ElmoConfig,

@@ -76,7 +76,7 @@ class ElmoConfig(PretrainedConfig):  # type: ignore[misc]
 class ElmoPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     """What all models share: config, initial weights, loading and saving."""
 
-    config_class = ElmoConfig
+    config_class: type[ElmoConfig] = ElmoConfig
     base_model_prefix = "elmo"
     main_input_name = "input_ids"
     accepts_loss_kwargs = False  # losses are means over a batch
@@ -106,7 +106,7 @@ class ElmoModel(ElmoPreTrainedModel):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        self.bilm = BiLM(config.sizes())
+        self.bilm: BiLM = BiLM(config.sizes())
         self.bilm.mixes.requires_grad_(False)  # only `to_elmo` uses them
         self.post_init()
 
@@ -225,10 +225,10 @@ class ElmoForClassification(ElmoPreTrainedModel):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        self.elmo = ElmoModel(config)
-        self.mix = ScalarMix(config.num_hidden_layers + 1)
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.elmo: ElmoModel = ElmoModel(config)
+        self.mix: ScalarMix = ScalarMix(config.num_hidden_layers + 1)
+        self.dropout: nn.Dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier: nn.Linear = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
     @can_return_tuple  # type: ignore[untyped-decorator]
@@ -263,7 +263,7 @@ class ElmoForClassification(ElmoPreTrainedModel):
 class ElmoForTokenClassification(ElmoForClassification):
     """A class per token: labels (B, T) give logits (B, T, K)."""
 
-    output_type = TokenClassifierOutput
+    output_type: type[TokenClassifierOutput] = TokenClassifierOutput
 
     def _features(self, vectors: Tensor, mask: Tensor) -> Tensor:
         return vectors
@@ -278,7 +278,7 @@ class ElmoForSequenceClassification(ElmoForClassification):
     Labels are classes (B,), or numbers (B,) if there is one label, or zeros and ones (B, K).
     """
 
-    output_type = SequenceClassifierOutput
+    output_type: type[SequenceClassifierOutput] = SequenceClassifierOutput
 
     def __init__(self, config: ElmoConfig) -> None:
         if config.pooling not in ("mean", "max"):

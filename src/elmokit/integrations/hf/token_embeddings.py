@@ -18,10 +18,10 @@ from elmokit.model.scalar_mix import ScalarMix
 
 try:
     from sentence_transformers.base.modules import InputModule
-except ImportError as error:
+except ImportError as _error:
     raise MissingExtraError(
         "sentence-transformers", "hf", "elmokit.integrations.hf.token_embeddings"
-    ) from error
+    ) from _error
 
 LEARNED = "learned"
 
@@ -55,11 +55,11 @@ class ElmoTokenEmbeddings(InputModule):  # type: ignore[misc]
             model, tokenizer = from_elmo(model)
         assert tokenizer is not None
         self.model = model
-        self.tokenizer = tokenizer
+        self.tokenizer: ElmoTokenizer = tokenizer
         self.layers = layers
         self.max_seq_length = max_seq_length
         count = model.config.num_hidden_layers + 1
-        self.mix = ScalarMix(count, **(mix or {})) if layers == LEARNED else None
+        self.mix: ScalarMix | None = ScalarMix(count, **(mix or {})) if layers == LEARNED else None
         self._weights = layer_weights("mean" if layers == LEARNED else layers, count)
 
     def preprocess(

@@ -54,12 +54,16 @@ class ElmoTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
         symbols_file: str | None = None,
         **options: Any,
     ) -> None:
-        self.sizes = from_dict(ModelConfig, bilm, "bilm")
-        self.vocabulary = vocabulary if words_file is None else read_lines(Path(words_file))
-        self.symbols = symbols if symbols_file is None else read_lines(Path(symbols_file))
+        self.sizes: ModelConfig = from_dict(ModelConfig, bilm, "bilm")
+        self.vocabulary: Sequence[str] | None = (
+            vocabulary if words_file is None else read_lines(Path(words_file))
+        )
+        self.symbols: Sequence[str] | None = (
+            symbols if symbols_file is None else read_lines(Path(symbols_file))
+        )
         words = self.vocabulary
         known = None if words is None else Vocabulary(words, self.sizes.text)
-        self.inputs = InputBuilder(self.sizes, known, self.symbols)
+        self.inputs: InputBuilder = InputBuilder(self.sizes, known, self.symbols)
         ids = models.WordLevel({PAD: 0, WORD: 1}, unk_token=WORD)
         options = {"pad_token": PAD, "unk_token": WORD, **options}
         super().__init__(tokenizer_object=Tokenizer(ids), bilm=to_dict(self.sizes), **options)

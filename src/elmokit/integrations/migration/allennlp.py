@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from elmokit.config import CharacterConfig, TextConfig
+from elmokit.config import CharacterConfig, ModelConfig, TextConfig
 from elmokit.encode.embedder import CarriedState
 from elmokit.encode.loading import load
 from elmokit.engines import LstmState, no_gradients
@@ -29,6 +29,10 @@ from elmokit.files import atomic_file, create_hdf5
 from elmokit.model.packing import Packing, inside
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.inputs import ByteAlphabet, WordInputs
+
+if TYPE_CHECKING:
+    from elmokit.encode.elmo import Elmo as Encoder
+    from elmokit.model.bilm import BiLM
 
 CHARACTERS = 50
 """Character ids per word, whatever the model: AllenNLP's constant."""
@@ -88,10 +92,10 @@ class Elmo(nn.Module):
         characters = elmo.config.characters
         if characters is None or characters.alphabet != "bytes" or elmo.config.words is not None:
             raise ConfigError(f"{weight_file}: this interface is for models that read bytes")
-        self.config = elmo.config
-        self.bilm = elmo.bilm.requires_grad_(requires_grad)
+        self.config: ModelConfig = elmo.config
+        self.bilm: BiLM = elmo.bilm.requires_grad_(requires_grad)
         self.keep_sentence_boundaries = keep_sentence_boundaries
-        self.scalar_mixes = nn.ModuleList(
+        self.scalar_mixes: nn.ModuleList = nn.ModuleList(
             ScalarMix(
                 elmo.layers,
                 layer_norm=do_layer_norm,
@@ -100,7 +104,7 @@ class Elmo(nn.Module):
             )
             for _ in range(num_output_representations)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout: nn.Dropout = nn.Dropout(dropout)
         self._requires_grad = requires_grad
         self._carried = CarriedState(self.bilm)
 
@@ -179,7 +183,7 @@ class ElmoEmbedder:
         self, options_file: str | Path, weight_file: str | Path, cuda_device: int = -1
     ) -> None:
         device = "cpu" if cuda_device < 0 else f"cuda:{cuda_device}"
-        self.elmo = load(weight_file, options=options_file, softmax=False, device=device)
+        self.elmo: Encoder = load(weight_file, options=options_file, softmax=False, device=device)
 
     def reset_states(self) -> None:
         """Start the next batch from a zero initial state."""

@@ -43,7 +43,7 @@ class ElmoModel:
     """The class ``simple_elmo.ElmoModel``."""
 
     def __init__(self) -> None:
-        self.batch_size = 32
+        self.batch_size: int = 32
         self._elmo: Elmo | None = None
 
     def load(
@@ -172,7 +172,7 @@ class Embedder:
     """
 
     def __init__(self, model_dir: str | Path, batch_size: int = 64) -> None:
-        self.elmo = loading.load(model_dir)
+        self.elmo: Elmo = loading.load(model_dir)
 
     def sents2elmo(
         self, sents: Sequence[Sequence[str]], output_layer: int = AVERAGE
@@ -204,7 +204,7 @@ class Module:
     """
 
     def __init__(self, source: str | Path) -> None:
-        self.elmo = loading.load(source, softmax=False)
+        self.elmo: Elmo = loading.load(source, softmax=False)
 
     @property
     def signatures(self) -> Mapping[str, Callable[..., Outputs]]:

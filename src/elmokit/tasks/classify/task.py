@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmokit.config import check
 from elmokit.errors import DataError
@@ -88,10 +88,14 @@ class ClassifyHead(ClassHead[TextExample]):
         head = config.head
         super().__init__(learned["labels"], head.loss)
         encoder = config.encoder if head.kind == "attention" else replace(config.encoder, layers=0)
-        self.encoder = TextEncoder(encoder, widths)
+        self.encoder: TextEncoder = TextEncoder(encoder, widths)
         width = self.encoder.width
-        self.pooling = AttentionPooling(width) if head.kind == "attention" else None
-        self.choose = dense_layers(width, head.hidden, len(self.labels), head.dropout)
+        self.pooling: AttentionPooling | None = (
+            AttentionPooling(width) if head.kind == "attention" else None
+        )
+        self.choose: nn.Sequential = dense_layers(
+            width, head.hidden, len(self.labels), head.dropout
+        )
 
     def _scores(self, batch: Batch[TextExample]) -> Tensor:
         (side,) = batch.sides
@@ -105,10 +109,10 @@ class ClassifyTask(ClassTask[TextExample]):
     """One class per text."""
 
     name = "classify"
-    config_type = ClassifyConfig
-    head_type = ClassifyHead
+    config_type: type[ClassifyConfig] = ClassifyConfig
+    head_type: type[ClassifyHead] = ClassifyHead
     records = RECORDS
-    formats = (
+    formats: tuple[Format, ...] = (
         *RECORDS.tables(),
         RECORDS.jsonl(),
         Format("folders", (), _read_folders, matches=os.path.isdir),

@@ -16,7 +16,7 @@ from elmokit.tasks.config import ClassLossConfig, TaskConfig, check_widths
 from elmokit.tasks.coref.files import FORMATS, RECORDS, CorefExample, Gender, Mention
 from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.model import ClassHead, TextEncoder, dense_layers, mean_pooling, span_mask
-from elmokit.tasks.records import Span, covering_tokens, offsets_of
+from elmokit.tasks.records import Format, Span, covering_tokens, offsets_of
 from elmokit.tasks.task import (
     Batch,
     FormField,
@@ -73,12 +73,14 @@ class CorefHead(ClassHead[CorefExample]):
     def __init__(self, config: CorefConfig, learned: dict[str, Any], widths: Widths) -> None:
         super().__init__(dict.fromkeys(LABELS, 1), ClassLossConfig())
         head = config.head
-        self.mark = nn.Embedding(3, head.mark)
-        self.encoder = TextEncoder(config.encoder, widths, head.mark)
-        self.distance = nn.Embedding(len(_STEPS) + 1, head.mark)
+        self.mark: nn.Embedding = nn.Embedding(3, head.mark)
+        self.encoder: TextEncoder = TextEncoder(config.encoder, widths, head.mark)
+        self.distance: nn.Embedding = nn.Embedding(len(_STEPS) + 1, head.mark)
         width = self.encoder.width
-        self.judge = dense_layers(3 * width + head.mark, head.hidden, 1, head.dropout)
-        self.neither = dense_layers(width, head.hidden, 1, head.dropout)
+        self.judge: nn.Sequential = dense_layers(
+            3 * width + head.mark, head.hidden, 1, head.dropout
+        )
+        self.neither: nn.Sequential = dense_layers(width, head.hidden, 1, head.dropout)
 
     def _scores(self, batch: Batch[CorefExample]) -> Tensor:
         (side,) = batch.sides
@@ -184,17 +186,17 @@ class CorefTask(Task[CorefExample]):
     """A pronoun, two names, and which of them is meant."""
 
     name = "coref"
-    config_type = CorefConfig
-    head_type = CorefHead
+    config_type: type[CorefConfig] = CorefConfig
+    head_type: type[CorefHead] = CorefHead
     records = RECORDS
-    formats = FORMATS
+    formats: tuple[Format, ...] = FORMATS
     takes = (
         "(text, pronoun, a, b) with mentions as (text, start), a dictionary with 'text', "
         "'pronoun', 'a' and 'b', these with 'text' and 'start'"
     )
     item_type = tuple[str, tuple[str, int], tuple[str, int], tuple[str, int]]
     item = "[text, pronoun, a, b], the last three as [words, start]"
-    form = (
+    form: tuple[FormField, ...] = (
         FormField("text", "text", "Text"),
         FormField("pronoun", "mention", "Pronoun"),
         FormField("nameA", "mention", "Name A"),

@@ -18,7 +18,7 @@ from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.details import Details
 from elmokit.tasks.files import LabelField, Records, TextField
 from elmokit.tasks.inputs.token_inputs import Widths
-from elmokit.tasks.model import AttentionPooling, ClassLoss, TextEncoder, dense_layers
+from elmokit.tasks.model import AttentionPooling, ClassLoss, Crf, TextEncoder, dense_layers
 from elmokit.tasks.records import Format, ReadOptions, Tokens, checked_tokens, lines, location
 from elmokit.tasks.tag.files import TagsField, checked_tags
 from elmokit.tasks.tag.marginals import score_path, tag_posteriors
@@ -162,13 +162,15 @@ class DialogueHead(Head[FrameExample]):
         self._data_scheme: Scheme = learned.get("data_scheme") or self._scheme
         self._intent_numbers = {name: number for number, name in enumerate(self._intents)}
         self._tag_numbers = {tag: number for number, tag in enumerate(self._tags)}
-        self.encoder = TextEncoder(config.encoder, widths)
+        self.encoder: TextEncoder = TextEncoder(config.encoder, widths)
         width = self.encoder.width
-        self.pooling = AttentionPooling(width)
-        self.choose = dense_layers(width, head.hidden, len(self._intents), head.dropout)
-        self.intent_loss = ClassLoss(head.loss, list(learned["intents"].values()))
-        self.tag = nn.Linear(width, len(self._tags))
-        self.crf = constrained_crf(self._tags, self._scheme)
+        self.pooling: AttentionPooling = AttentionPooling(width)
+        self.choose: nn.Sequential = dense_layers(
+            width, head.hidden, len(self._intents), head.dropout
+        )
+        self.intent_loss: ClassLoss = ClassLoss(head.loss, list(learned["intents"].values()))
+        self.tag: nn.Linear = nn.Linear(width, len(self._tags))
+        self.crf: Crf = constrained_crf(self._tags, self._scheme)
 
     def loss(self, batch: Batch[FrameExample]) -> Tensor:
         """Cross entropy of the intents and, per token, negative log-likelihood of the slots."""
@@ -289,10 +291,10 @@ class DialogueTask(Task[FrameExample]):
 
     name = "dialogue"
     learned_type = LearnedFrames
-    config_type = DialogueConfig
-    head_type = DialogueHead
+    config_type: type[DialogueConfig] = DialogueConfig
+    head_type: type[DialogueHead] = DialogueHead
     records = RECORDS
-    formats = (
+    formats: tuple[Format, ...] = (
         Format("snips", (), _read_snips, write=_write_snips, matches=os.path.isdir),
         RECORDS.jsonl(),
         RECORDS.plain_text(),

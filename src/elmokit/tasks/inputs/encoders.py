@@ -54,7 +54,7 @@ class EncoderLayers(LayerModel):
             from transformers import AutoModel, AutoTokenizer
         except ImportError as error:
             raise MissingExtraError("transformers", "hf", f"the encoder {source}") from error
-        self.name = str(Path(source).resolve())
+        self.name: str = str(Path(source).resolve())
         _refuse_hub_kernels(Path(source) / "config.json")
         # Left open, transformers asks on standard input whether to run code of the folder.
         closed = {"local_files_only": True, "trust_remote_code": False}
@@ -73,8 +73,8 @@ class EncoderLayers(LayerModel):
         self._before, self._after = self._markers()
         self._room = self._positions() - len(self._before) - len(self._after)
         states = self._hidden([Piece(self._cut(["a"])[0], [])], learn=False)
-        self.layers = len(states)
-        self.dim = int(states[0].shape[1])
+        self.layers: int = len(states)
+        self.dim: int = int(states[0].shape[1])
         self._fingerprint = ""
         self._trained = False
 

@@ -49,12 +49,12 @@ class TokenBatch:
     def __init__(self, sentences: Sequence[Tokens], device: torch.device) -> None:
         self.sentences = sentences
         self.device = device
-        self.lengths = [len(tokens) for tokens in sentences]
+        self.lengths: list[int] = [len(tokens) for tokens in sentences]
         flat = [token for tokens in sentences for token in tokens]
         numbers = {word: number for number, word in enumerate(dict.fromkeys(flat))}
-        self.words = list(numbers)
+        self.words: list[str] = list(numbers)
         word_ids = torch.tensor([numbers[token] for token in flat], dtype=torch.long)
-        self.word_ids = to_device(word_ids, device)
+        self.word_ids: Tensor = to_device(word_ids, device)
         """Number of each token's word in `words`, (N,)."""
 
     def spread(self, vectors: Tensor) -> Tensor:
@@ -205,8 +205,10 @@ class MixedLayers(Input):
         super().__init__()
         self.source = source
         self._positions = tuple(position for position in config.elmo_at if position != TARGET)
-        self.widths = dict.fromkeys(self._positions, sum(model.dim for model in source.models))
-        self.mixes = nn.ModuleDict(
+        self.widths: dict[str, int] = dict.fromkeys(
+            self._positions, sum(model.dim for model in source.models)
+        )
+        self.mixes: nn.ModuleDict = nn.ModuleDict(
             {
                 mix_name(position, number): ScalarMix(model.layers, layer_norm=config.layer_norm)
                 for number, model in enumerate(source.models)
@@ -226,6 +228,7 @@ class MixedLayers(Input):
         self.stages: list[list[nn.Parameter]] = []
         """The model's parameters that are trained, the top layer's first; none if it is frozen."""
         if fine_tune.on:
+            self.model: nn.Module
             self.model, self.stages = source.fine_tune()
             for parameter in itertools.chain.from_iterable(self.stages):
                 parameter.requires_grad_(True)

@@ -189,7 +189,7 @@ class ElmoLayers(LayerModel):
     ) -> None:
         self._given = isinstance(source, Elmo)  # and maybe changed since it was loaded
         if isinstance(source, Elmo):
-            self.elmo = source
+            self.elmo: Elmo = source
         else:
             self.elmo = load(source, softmax=False, precision=precision, device=device)
         if copied:
@@ -199,12 +199,12 @@ class ElmoLayers(LayerModel):
                 replace(checkpoint, weights=weights).without_softmax(), device=self.elmo.device
             )
         path = self.elmo.source
-        self.name = str(Path(path).resolve()) if on_disk(path) else path
-        self.layers = self.elmo.layers
-        self.dim = self.elmo.dim
-        self.forward_dim = self.elmo.config.lstm.width
-        self.begin = self.elmo.config.text.begin
-        self.tokenizer = self.elmo.config.text.tokenizer
+        self.name: str = str(Path(path).resolve()) if on_disk(path) else path
+        self.layers: int = self.elmo.layers
+        self.dim: int = self.elmo.dim
+        self.forward_dim: int = self.elmo.config.lstm.width
+        self.begin: str = self.elmo.config.text.begin
+        self.tokenizer: str = self.elmo.config.text.tokenizer
         self._fingerprint = ""
         self._trained = False
 
@@ -304,9 +304,11 @@ class StaticVectors(LayerModel):
     tokenizer = "space"
 
     def __init__(self, source: WordVectors | str | Path) -> None:
-        self.table = source if isinstance(source, WordVectors) else WordVectors.load(source)
-        self.dim = self.table.dim
-        self.name = "" if isinstance(source, WordVectors) else str(Path(source).resolve())
+        self.table: WordVectors = (
+            source if isinstance(source, WordVectors) else WordVectors.load(source)
+        )
+        self.dim: int = self.table.dim
+        self.name: str = "" if isinstance(source, WordVectors) else str(Path(source).resolve())
         self._stamp = _stamp(self.name) if self.is_stored else None
 
     @cached_property
@@ -409,11 +411,11 @@ class SeveralLayers(LayerSource):
         if not models:
             raise ConfigError("elmo=[]: give at least one model, or None to train without")
         self._models = tuple(models)
-        self.name = " + ".join(model.name for model in models)
-        self.tokenizer = models[0].tokenizer
+        self.name: str = " + ".join(model.name for model in models)
+        self.tokenizer: str = models[0].tokenizer
         self._forward = next((model for model in models if model.forward_dim), models[0])
-        self.forward_dim = self._forward.forward_dim
-        self.begin = self._forward.begin
+        self.forward_dim: int = self._forward.forward_dim
+        self.begin: str = self._forward.begin
 
     @property
     def models(self) -> Sequence[LayerModel]:

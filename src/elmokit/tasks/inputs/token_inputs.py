@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,9 @@ from elmokit.tasks.inputs.source import LayerSource
 from elmokit.tasks.records import Tokens
 from elmokit.text.inputs import InputBuilder
 from elmokit.word_vectors.table import WordVectors
+
+if TYPE_CHECKING:
+    from elmokit.model.char_cnn import TokenEncoder
 
 _CHARACTER_FILTERS = ((2, 16), (3, 32), (4, 32))
 _LONGEST_WORD = 30
@@ -45,11 +48,11 @@ class WordInput(Input):
     def __init__(self, words: Sequence[str], config: InputsConfig) -> None:
         super().__init__()
         width = config.words
-        self.widths = {"input": width}
+        self.widths: dict[str, int] = {"input": width}
         self._rows = {word: row for row, word in enumerate(words, 1)}
         self._lowercase = config.lowercase
         self._dropout = config.word_dropout
-        self.embedding = nn.Parameter(torch.empty(len(words) + 1, width))
+        self.embedding: nn.Parameter = nn.Parameter(torch.empty(len(words) + 1, width))
         nn.init.normal_(self.embedding, std=width**-0.5)
 
     def vectors(self, batch: TokenBatch) -> dict[str, Tensor]:
@@ -67,7 +70,7 @@ class CharacterInput(Input):
 
     def __init__(self, width: int, seed: int) -> None:
         super().__init__()
-        self.widths = {"input": width}
+        self.widths: dict[str, int] = {"input": width}
         config = ModelConfig(
             characters=CharacterConfig(
                 filters=_CHARACTER_FILTERS,
@@ -78,7 +81,7 @@ class CharacterInput(Input):
             lstm=LstmConfig(layers=1, cells=width, width=width, projection=False),
         )
         self._inputs = InputBuilder(config, None, None)
-        self.encoder = random_model(config, seed).encoder.requires_grad_(True)
+        self.encoder: TokenEncoder = random_model(config, seed).encoder.requires_grad_(True)
 
     def vectors(self, batch: TokenBatch) -> dict[str, Tensor]:
         """Read each distinct word once."""
@@ -93,7 +96,7 @@ class StaticInput(Input):
     def __init__(self, vectors: WordVectors) -> None:
         super().__init__()
         self.table = vectors
-        self.widths = {"input": vectors.dim}
+        self.widths: dict[str, int] = {"input": vectors.dim}
 
     def vectors(self, batch: TokenBatch) -> dict[str, Tensor]:
         """Look up each distinct word once."""
@@ -150,9 +153,11 @@ class Embedder(nn.Module):
             parts["static"] = StaticInput(static)
         if elmo is not None:
             parts["elmo"] = MixedLayers(elmo, settings, config.fine_tune)
-        self.parts = nn.ModuleDict(parts)
-        self.dropout = nn.Dropout(settings.dropout)
-        self.widths = Widths(*(sum(p.widths.get(at, 0) for p in self.inputs) for at in POSITIONS))
+        self.parts: nn.ModuleDict = nn.ModuleDict(parts)
+        self.dropout: nn.Dropout = nn.Dropout(settings.dropout)
+        self.widths: Widths = Widths(
+            *(sum(p.widths.get(at, 0) for p in self.inputs) for at in POSITIONS)
+        )
         if not self.widths.input:
             raise ConfigError(
                 "nothing enters the model: give ELMo at the input or static vectors, or set "

@@ -20,7 +20,7 @@ from elmokit.tasks.config import (
 from elmokit.tasks.files import LabelField, Records, TextField
 from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.model import ClassHead, TextEncoder, dense_layers, max_pooling, mean_pooling
-from elmokit.tasks.records import ReadOptions, Record, Tokens
+from elmokit.tasks.records import Format, ReadOptions, Record, Tokens
 from elmokit.tasks.task import Batch, ClassTask, FormField, Tokenize, words_in, words_of
 
 NO_AGREEMENT = "-"
@@ -108,13 +108,15 @@ class PairHead(ClassHead[PairExample]):
     def __init__(self, config: PairConfig, learned: dict[str, Any], widths: Widths) -> None:
         head = config.head
         super().__init__(learned["labels"], head.loss)
-        self.encoder = TextEncoder(config.encoder, widths)
-        self.compare = nn.Sequential(
+        self.encoder: TextEncoder = TextEncoder(config.encoder, widths)
+        self.compare: nn.Sequential = nn.Sequential(
             nn.Linear(4 * self.encoder.width, head.compared), nn.ReLU(), nn.Dropout(head.dropout)
         )
-        self.composer = TextEncoder(config.encoder, Widths(head.compared, 0))
+        self.composer: TextEncoder = TextEncoder(config.encoder, Widths(head.compared, 0))
         width = 4 * self.composer.width  # mean and maximum of two texts
-        self.choose = dense_layers(width, head.hidden, len(self.labels), head.dropout)
+        self.choose: nn.Sequential = dense_layers(
+            width, head.hidden, len(self.labels), head.dropout
+        )
 
     def _scores(self, batch: Batch[PairExample]) -> Tensor:
         first, second = batch.sides
@@ -145,15 +147,18 @@ class PairTask(ClassTask[PairExample]):
     """One class for two texts."""
 
     name = "pair"
-    config_type = PairConfig
-    head_type = PairHead
+    config_type: type[PairConfig] = PairConfig
+    head_type: type[PairHead] = PairHead
     records = RECORDS
-    formats = (RECORDS.jsonl(), *RECORDS.tables())
-    text_fields = ("first", "second")
+    formats: tuple[Format, ...] = (RECORDS.jsonl(), *RECORDS.tables())
+    text_fields: tuple[str, ...] = ("first", "second")
     takes = "two texts (first, second), each as text or tokens, a dictionary with both"
     item_type = tuple[str | list[str], str | list[str]]
     item = "[first, second], each a text or tokens"
-    form = (FormField("first", "text", "First text"), FormField("second", "text", "Second text"))
+    form: tuple[FormField, ...] = (
+        FormField("first", "text", "First text"),
+        FormField("second", "text", "Second text"),
+    )
 
     def from_item(self, item: Any, tokenize: Tokenize) -> PairExample | None:
         """From two texts, each as text or as tokens, or a dictionary with them."""

@@ -75,9 +75,9 @@ class Flow(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.context = nn.Linear(width, 1, bias=False)
-        self.question = nn.Linear(width, 1)
-        self.both = nn.Parameter(torch.empty(width))
+        self.context: nn.Linear = nn.Linear(width, 1, bias=False)
+        self.question: nn.Linear = nn.Linear(width, 1)
+        self.both: nn.Parameter = nn.Parameter(torch.empty(width))
         nn.init.normal_(self.both, std=width**-0.5)
 
     def forward(
@@ -101,18 +101,22 @@ class QaHead(Head[QuestionExample]):
     def __init__(self, config: QaConfig, learned: dict[str, Any], widths: Widths) -> None:
         super().__init__()
         self._head = config.head
-        self.encoder = TextEncoder(config.encoder, widths, _MARKS if config.head.match else 0)
+        self.encoder: TextEncoder = TextEncoder(
+            config.encoder, widths, _MARKS if config.head.match else 0
+        )
         width, cells = self.encoder.width, 2 * config.encoder.cells
-        self.flow = Flow(width)
-        self.merge = nn.Sequential(
+        self.flow: Flow = Flow(width)
+        self.merge: nn.Sequential = nn.Sequential(
             nn.Linear(4 * width, cells), nn.ReLU(), nn.Dropout(config.encoder.dropout)
         )
         above = replace(config.encoder, layers=config.head.layers)
-        self.model = TextEncoder(above, Widths(cells, 0))
-        self.model_end = TextEncoder(replace(above, layers=1), Widths(2 * cells + 1, 0))
-        self.start = nn.Linear(2 * cells, 1)
-        self.end = nn.Linear(2 * cells, 1)
-        self.none = nn.Linear(cells, 2) if learned["no_answer"] else None
+        self.model: TextEncoder = TextEncoder(above, Widths(cells, 0))
+        self.model_end: TextEncoder = TextEncoder(
+            replace(above, layers=1), Widths(2 * cells + 1, 0)
+        )
+        self.start: nn.Linear = nn.Linear(2 * cells, 1)
+        self.end: nn.Linear = nn.Linear(2 * cells, 1)
+        self.none: nn.Linear | None = nn.Linear(cells, 2) if learned["no_answer"] else None
 
     def loss(self, batch: Batch[QuestionExample]) -> Tensor:
         """Minus the log-probability of the true first and last tokens, per question."""

@@ -13,7 +13,7 @@ from elmokit.errors import DataError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.qa.files import FORMATS, RECORDS, QuestionExample
 from elmokit.tasks.qa.network import QaConfig, QaHead
-from elmokit.tasks.records import offsets_of
+from elmokit.tasks.records import Format, offsets_of
 from elmokit.tasks.task import (
     PUNCTUATION,
     FormField,
@@ -44,15 +44,18 @@ class QaTask(Task[QuestionExample]):
 
     name = "qa"
     learned_type = LearnedAnswers
-    config_type = QaConfig
-    head_type = QaHead
+    config_type: type[QaConfig] = QaConfig
+    head_type: type[QaHead] = QaHead
     records = RECORDS
-    formats = FORMATS
-    text_fields = ("context_tokens", "question_tokens")
+    formats: tuple[Format, ...] = FORMATS
+    text_fields: tuple[str, ...] = ("context_tokens", "question_tokens")
     takes = "a pair (text, question), a dictionary with 'context' and 'question'"
     item_type = tuple[str, str]
     item = "[text, question]"
-    form = (FormField("text", "text", "Text"), FormField("question", "line", "Question"))
+    form: tuple[FormField, ...] = (
+        FormField("text", "text", "Text"),
+        FormField("question", "line", "Question"),
+    )
 
     def learn(self, examples: Sequence[QuestionExample], config: TaskConfig) -> dict[str, Any]:
         """Whether "no answer" is one of the answers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,9 @@ from elmokit.tasks.task import (
     words_of,
 )
 
+if TYPE_CHECKING:
+    from elmokit.tasks.records import Format
+
 OTHER = "Other"
 _OUTSIDE, _FIRST, _SECOND, _BETWEEN = range(4)
 """What a token is to the two mentions."""
@@ -74,11 +77,13 @@ class RelationHead(ClassHead[RelationExample]):
     def __init__(self, config: RelationConfig, learned: dict[str, Any], widths: Widths) -> None:
         head = config.head
         super().__init__(learned["labels"], head.loss)
-        self.mark = nn.Embedding(4, head.mark)
-        self.encoder = TextEncoder(config.encoder, widths, head.mark)
-        self.pooling = AttentionPooling(self.encoder.width)
+        self.mark: nn.Embedding = nn.Embedding(4, head.mark)
+        self.encoder: TextEncoder = TextEncoder(config.encoder, widths, head.mark)
+        self.pooling: AttentionPooling = AttentionPooling(self.encoder.width)
         width = 4 * self.encoder.width
-        self.choose = dense_layers(width, head.hidden, len(self.labels), head.dropout)
+        self.choose: nn.Sequential = dense_layers(
+            width, head.hidden, len(self.labels), head.dropout
+        )
 
     def _scores(self, batch: Batch[RelationExample]) -> Tensor:
         (side,) = batch.sides
@@ -166,17 +171,19 @@ class RelationTask(ClassTask[RelationExample]):
     """One relation for two mentions."""
 
     name = "relation"
-    config_type = RelationConfig
-    head_type = RelationHead
+    config_type: type[RelationConfig] = RelationConfig
+    head_type: type[RelationHead] = RelationHead
     records = RECORDS
-    formats = FORMATS
+    formats: tuple[Format, ...] = FORMATS
     takes = (
         "a text with <e1>...</e1> and <e2>...</e2>, (tokens, (start, end), (start, end)), a "
         "dictionary with 'text' or with 'tokens', 'first' and 'second'"
     )
     item_type = str | tuple[list[str], tuple[int, int], tuple[int, int]]
     item = "a text with marks <e1>…</e1> <e2>…</e2>, or [tokens, [start, end], [start, end]]"
-    form = (FormField("marked", "lines", "Texts, one per line, with <e1>…</e1> and <e2>…</e2>"),)
+    form: tuple[FormField, ...] = (
+        FormField("marked", "lines", "Texts, one per line, with <e1>…</e1> and <e2>…</e2>"),
+    )
 
     def learn(self, examples: Sequence[RelationExample], config: TaskConfig) -> dict[str, Any]:
         """The relations and how often each occurs."""

@@ -167,17 +167,19 @@ class Decoder(nn.Module):
         cells = config.cells
         self._copies = config.copy
         self._words = words
-        self.embedding = nn.Parameter(torch.empty(words, config.words))
+        self.embedding: nn.Parameter = nn.Parameter(torch.empty(words, config.words))
         nn.init.normal_(self.embedding, std=config.words**-0.5)
-        self.begin = nn.Linear(width, 2 * config.layers * cells)
-        self.keys = nn.Linear(width, cells, bias=False)
+        self.begin: nn.Linear = nn.Linear(width, 2 * config.layers * cells)
+        self.keys: nn.Linear = nn.Linear(width, cells, bias=False)
         sizes = [config.words + extra + cells] + [cells] * (config.layers - 1)
-        self.lstm = nn.ModuleList(nn.LSTMCell(size, cells) for size in sizes)
-        self.look = nn.Linear(cells + width, cells)
-        self.to_words = nn.Linear(cells, config.words)
-        self.bias = nn.Parameter(torch.zeros(words))
-        self.gate = nn.Linear(2 * cells + config.words, 1) if config.copy else None
-        self.dropout = nn.Dropout(config.dropout)
+        self.lstm: nn.ModuleList = nn.ModuleList(nn.LSTMCell(size, cells) for size in sizes)
+        self.look: nn.Linear = nn.Linear(cells + width, cells)
+        self.to_words: nn.Linear = nn.Linear(cells, config.words)
+        self.bias: nn.Parameter = nn.Parameter(torch.zeros(words))
+        self.gate: nn.Linear | None = (
+            nn.Linear(2 * cells + config.words, 1) if config.copy else None
+        )
+        self.dropout: nn.Dropout = nn.Dropout(config.dropout)
 
     def start(self, source: Source) -> DecoderState:
         """Before the first word: one beginning per source."""
@@ -363,9 +365,11 @@ class Seq2seqHead(Head[SequencePair]):
         self._words = TargetWords(learned["words"])
         self._join = Joiner(learned["joins"])
         self._longest = min(config.head.longest or learned["longest"], _MOST_WRITTEN)
-        self.encoder = TextEncoder(config.encoder, widths)
+        self.encoder: TextEncoder = TextEncoder(config.encoder, widths)
         self._written = widths.target
-        self.decoder = Decoder(config.head, len(self._words), self.encoder.width, widths.target)
+        self.decoder: Decoder = Decoder(
+            config.head, len(self._words), self.encoder.width, widths.target
+        )
 
     def loss(self, batch: Batch[SequencePair]) -> Tensor:
         """Minus the log-probability of the true texts, per word."""

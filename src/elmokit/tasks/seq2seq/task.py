@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from elmokit.errors import DataError, MissingExtraError
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.inputs.token_inputs import frequent_words
-from elmokit.tasks.records import Tokens
+from elmokit.tasks.records import Format, Tokens
 from elmokit.tasks.seq2seq.files import FORMATS, RECORDS, SequencePair, learn_joins
 from elmokit.tasks.seq2seq.network import Seq2seqConfig, Seq2seqHead
 from elmokit.tasks.task import (
@@ -51,11 +51,11 @@ class Seq2seqTask(Task[SequencePair]):
     name = "seq2seq"
     learned_type = LearnedTargets
     writes = True
-    config_type = Seq2seqConfig
-    head_type = Seq2seqHead
-    text_fields = ("source",)
+    config_type: type[Seq2seqConfig] = Seq2seqConfig
+    head_type: type[Seq2seqHead] = Seq2seqHead
+    text_fields: tuple[str, ...] = ("source",)
     records = RECORDS
-    formats = FORMATS
+    formats: tuple[Format, ...] = FORMATS
     takes = "a text, a list of tokens, a dictionary with 'source'"
 
     def written(self, example: SequencePair) -> Tokens | None:

@@ -18,7 +18,7 @@ from elmokit.tasks.config import ClassLossConfig, TaskConfig, check_widths
 from elmokit.tasks.details import Details
 from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.model import ClassLoss, Crf, LabelHead, TextEncoder
-from elmokit.tasks.records import Tokens, errors_at
+from elmokit.tasks.records import Format, Tokens, errors_at
 from elmokit.tasks.tag.files import FORMATS, RECORDS, TaggedExample
 from elmokit.tasks.tag.marginals import score_path, tag_posteriors
 from elmokit.tasks.tag.spans import (
@@ -80,15 +80,19 @@ class TagHead(LabelHead[TaggedExample]):
         self._scheme: Scheme | None = learned["scheme"]
         self._data_scheme: Scheme | None = learned["data_scheme"]
         letters = self._data_scheme if self._scheme == "bioes" else None
-        self.labels = tuple(in_letters(label, letters) for label in self._labels)
-        self.mark = nn.Embedding(2, config.head.mark) if learned["predicates"] else None
-        self.encoder = TextEncoder(config.encoder, widths, config.head.mark if self.mark else 0)
-        self.choose = nn.Linear(self.encoder.width, len(self._labels))
+        self.labels: tuple[str, ...] = tuple(in_letters(label, letters) for label in self._labels)
+        self.mark: nn.Embedding | None = (
+            nn.Embedding(2, config.head.mark) if learned["predicates"] else None
+        )
+        self.encoder: TextEncoder = TextEncoder(
+            config.encoder, widths, config.head.mark if self.mark else 0
+        )
+        self.choose: nn.Linear = nn.Linear(self.encoder.width, len(self._labels))
         self.crf: Crf | None = None
         if config.head.crf:
             self.crf = constrained_crf(self._labels, self._scheme)
         else:
-            self.tag_loss = ClassLoss(config.head.loss, list(counts.values()))
+            self.tag_loss: ClassLoss = ClassLoss(config.head.loss, list(counts.values()))
 
     def loss(self, batch: Batch[TaggedExample]) -> Tensor:
         """Negative log-likelihood of the true tags, per token."""
@@ -234,10 +238,10 @@ class TagTask(Task[TaggedExample]):
 
     name = "tag"
     learned_type = LearnedTags
-    config_type = TagConfig
-    head_type = TagHead
+    config_type: type[TagConfig] = TagConfig
+    head_type: type[TagHead] = TagHead
     records = RECORDS
-    formats = FORMATS
+    formats: tuple[Format, ...] = FORMATS
     takes = (
         "a text, a list of tokens, a dictionary with 'text' or 'tokens' (and 'predicate', the "
         "index of a token from 0, for roles)"
