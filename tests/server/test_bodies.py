@@ -42,7 +42,7 @@ BAD_JSON = {
     "huge-number": (b'{"sentences": [], "layers": [1e300, 0, 0]}', 422, "layers"),
     "layer": (b'{"sentences": ["a"], "layers": 7}', 422, "layers 0 to 2"),
     "huge-layer": (b'{"sentences": ["a"], "layers": 1' + b"0" * 400 + b"}", 422, "layers"),
-    "weights": (b'{"sentences": ["a"], "layers": [1]}', 422, "1 weights given"),
+    "weights": (b'{"sentences": ["a"], "layers": [1.0]}', 422, "1 weights given"),
     "mix": (b'{"sentences": ["a"], "layers": "mix"}', 422, "no mix"),
     "true": (b'{"sentences": ["a"], "layers": true}', 422, "layers"),
     "pool": (b'{"sentences": ["a"], "pool": "sum"}', 422, "pool"),

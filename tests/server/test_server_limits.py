@@ -484,8 +484,12 @@ def impostor(*answers: bytes):
             for answer in answers:
                 connection, _ = sock.accept()
                 with connection, contextlib.suppress(OSError):
+                    connection.settimeout(30)
                     connection.recv(1 << 16)
                     connection.sendall(answer)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(1 << 16):  # closing with unread data would be a reset
+                        pass
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()

@@ -318,7 +318,7 @@ def test_qa_names_what_is_wrong(answerer):
     with pytest.raises(DataError, match=r"item 1: .*qa takes a pair \(text, question\)"):
         answerer.predict(["Where is Anna ?"])
     for wrong in ("head.overlap=20", "head.window=100", "head.longest=0"):
-        with pytest.raises(ConfigError, match=r"QaHeadConfig\.(overlap|longest)"):
+        with pytest.raises(ConfigError, match=r"head\.(overlap|longest)"):
             settings("qa", wrong)
     with pytest.raises(ConfigError, match="qa writes no text"):
         fit(questions(4), questions(4), 'inputs.elmo_at=["input", "target"]', elmo="test-tiny")

@@ -339,7 +339,7 @@ def test_seq2seq_names_what_is_wrong():
         fit([pair("a b", "c d")], train, "head.min_count=9")
     with pytest.raises(ConfigError, match="copy = false"):
         settings("seq2seq", "head.copy=true", "head.label_smoothing=0.1")
-    with pytest.raises(ConfigError, match=r"Seq2seqHeadConfig\.score = 'f1'"):
+    with pytest.raises(ConfigError, match=r"head\.score = 'f1'"):
         settings("seq2seq", "head.score=f1")
     with pytest.raises(ConfigError, match=r"layer_norm.*target"):
         settings("seq2seq", "inputs.layer_norm=true", 'inputs.elmo_at=["target"]')

@@ -220,8 +220,11 @@ class Client:
         try:
             self._connection.request(method, self._prefix + path, body, headers)
             answer = self._connection.getresponse()
-            body_read = answer.read(MOST_BYTES)
-            if answer.read(1):
+            try:
+                body_read, more = answer.read(MOST_BYTES), answer.read(1)
+            except ConnectionError as error:  # reset, where others just end early
+                raise http.client.IncompleteRead(b"") from error
+            if more:
                 raise ServiceError(answer.status, f"{STRANGE}: it has more than {MOST_BYTES} bytes")
             return answer.status, answer.headers, body_read
         except (http.client.HTTPException, ValueError) as error:
