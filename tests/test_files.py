@@ -155,12 +155,13 @@ def test_folder_that_fails_leaves_the_old_one(tmp_path):
 
 # Killed processes
 
+HEADER = "import os, pathlib, signal, sys\nimport elmokit.files as files\n"
+
 
 def run_script(folder: Path, script: str) -> subprocess.Popen[str]:
     """A Python process that has imported the writers; it prints a line when it has come so far."""
-    header = "import os, pathlib, signal, sys\nimport elmokit.files as files\n"
     return subprocess.Popen(
-        [sys.executable, "-c", header + textwrap.dedent(script)],
+        [sys.executable, "-c", HEADER + textwrap.dedent(script)],
         cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -217,19 +218,28 @@ def test_many_writers_of_one_path_do_not_disturb_each_other(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
 
 
+COUNTED = (
+    HEADER
+    + """
+calls, last = 0, int(sys.argv[1])
+
+def counted(function):
+    def call(*arguments, **options):
+        global calls
+        calls += 1
+        if calls == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+"""
+)
+"""Kills its process before the call whose number is the first argument."""
+
+
 @pytest.mark.parametrize("has_exchange", [True, False])
 def test_a_folder_is_old_or_new_whenever_its_writer_is_killed(tmp_path, has_exchange):
     """Killed before every single system call that changes names, links or removes."""
     script = """
-    calls, last = 0, int(sys.argv[1])
-    def counted(function):
-        def call(*arguments, **options):
-            global calls
-            calls += 1
-            if calls == last:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-        return call
     for name in ("replace", "link", "unlink", "rmdir", "mkdir", "rename"):
         setattr(os, name, counted(getattr(os, name)))
     files._exchange = counted(files._exchange)
@@ -240,8 +250,7 @@ def test_a_folder_is_old_or_new_whenever_its_writer_is_killed(tmp_path, has_exch
         for name in "ac":
             (fresh / name).write_text("new")
     """
-    header = "import os, pathlib, signal, sys\nimport elmokit.files as files\n"
-    command = [sys.executable, "-c", header + textwrap.dedent(script)]
+    command = [sys.executable, "-c", COUNTED + textwrap.dedent(script)]
     seen = set()
     for number in itertools.count(1):
         folder = tmp_path / str(number)
@@ -268,15 +277,6 @@ def test_a_folder_is_old_or_new_whenever_its_writer_is_killed(tmp_path, has_exch
 
 def test_an_update_of_several_files_is_all_or_nothing_whenever_it_is_killed(tmp_path):
     script = """
-    calls, last = 0, int(sys.argv[1])
-    def counted(function):
-        def call(*arguments, **options):
-            global calls
-            calls += 1
-            if calls == last:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-        return call
     for name in ("replace", "unlink", "rmdir", "mkdir", "open"):
         setattr(os, name, counted(getattr(os, name)))
     with files.atomic_update(pathlib.Path("out")) as fresh:
@@ -286,8 +286,7 @@ def test_an_update_of_several_files_is_all_or_nothing_whenever_it_is_killed(tmp_
         (fresh / "facts").write_text("new")
         (fresh / files.REMOVED).write_text("stale")
     """
-    header = "import os, pathlib, signal, sys\nimport elmokit.files as files\n"
-    command = [sys.executable, "-c", header + textwrap.dedent(script)]
+    command = [sys.executable, "-c", COUNTED + textwrap.dedent(script)]
     seen = set()
     for number in itertools.count(1):
         out = tmp_path / str(number) / "out"
