@@ -7,7 +7,7 @@ transformers_folder (Hugging Face), bilm_hdf5 (bilm-tf and AllenNLP weights), tf
 many_langs (with torch_file, which reads what torch.save wrote). bilm_names and torch_names
 translate their tensors to the canonical layout. checkpoint holds the `Checkpoint` that all of them
 read and write; fingerprint hashes a model; export writes one for other tools, with onnx_graph for
-ONNX.
+ONNX. catalogue knows the published models by name and where their files are.
 """
 
 from __future__ import annotations
@@ -17,6 +17,15 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from elmokit.checkpoints.catalogue import (
+        Architecture as Architecture,
+        OtherAddress as OtherAddress,
+        PublishedFile as PublishedFile,
+        PublishedModel as PublishedModel,
+        find_published as find_published,
+        published_models as published_models,
+        suggest_names as suggest_names,
+    )
     from elmokit.checkpoints.checkpoint import Checkpoint as Checkpoint
     from elmokit.checkpoints.export import export_model as export_model
     from elmokit.checkpoints.fingerprint import fingerprint as fingerprint
@@ -29,6 +38,8 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
+            "catalogue": "Architecture OtherAddress PublishedFile PublishedModel find_published "
+            "published_models suggest_names",
             "checkpoint": "Checkpoint",
             "sources": "Extras embedded_models read_source",
             "export": "export_model",

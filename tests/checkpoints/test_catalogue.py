@@ -1,0 +1,130 @@
+"""The catalogue of published models: every entry is complete enough to find, fetch and read."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from collections import Counter
+from urllib.parse import urlsplit
+
+import pytest
+
+from elmokit.checkpoints import find_published, published_models, suggest_names
+from elmokit.checkpoints.sources import FOLDER_LAYOUTS, embedded_models
+from elmokit.errors import ConfigError
+
+MODELS = published_models()
+by_name = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+
+
+@by_name
+def test_an_entry_has_a_reader_or_a_reason(model):
+    if model.reader is None:
+        assert model.no_reader
+        assert not model.downloads
+    else:
+        assert model.reader in FOLDER_LAYOUTS
+        assert model.downloads or model.others or model.notes
+    assert model.sources
+    assert re.fullmatch(r"words|space|chars|jieba|spacy:\w+", model.tokenizer)
+
+
+@by_name
+def test_an_entry_names_files_that_make_a_model(model):
+    needed = {"bilm-tf HDF5": {"weights"}, "TensorFlow checkpoint": {"checkpoint", "options"}}
+    for files in model.downloads:
+        roles = {file.role for file in files}
+        whole = roles in ({"archive"}, {"repository"})
+        assert whole or roles >= needed[model.reader]
+        names = [file.name for file in files]
+        assert len(set(names)) == len(names)
+        for file in files:
+            assert re.fullmatch(r"[\w.-]+" if file.role != "repository" else "", file.name)
+            assert file.addresses
+            assert len(set(file.addresses)) == len(file.addresses)
+            for address in file.addresses:
+                parts = urlsplit(address)
+                if file.role == "repository":
+                    assert re.fullmatch(r"hf:[\w.-]+/[\w.-]+", address)
+                else:
+                    assert parts.scheme in ("https", "http")
+                    assert re.fullmatch(r"[\w.-]+\.\w+", parts.netloc)
+                    assert " " not in address
+            if file.checksum is not None:
+                algorithm, digest = file.checksum.split(":")
+                assert len(digest) == 2 * hashlib.new(algorithm).digest_size
+
+
+def test_no_two_models_share_a_name_and_none_has_an_embedded_one():
+    names = Counter(name for m in MODELS for name in (m.name, *m.aliases))
+    assert names.most_common(1)[0][1] == 1
+    assert not names.keys() & set(embedded_models())
+    assert all(name == name.lower() and " " not in name for name in names)
+
+
+def test_the_catalogue_holds_all_models_of_the_list():
+    assert len(MODELS) == 156
+    assert Counter(m.status for m in MODELS) == {"documented": 135, "unverified": 21}
+    assert sum(m.reader is None for m in MODELS) == 8
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    {
+        "small": "allennlp-small",
+        "medium": "allennlp-medium",
+        "original": "allennlp-original",
+        "Original-5.5B": "allennlp-original-5.5b",
+        "large": "allennlp-original-5.5b",  # flair
+        "en": "allennlp-medium",  # fastNLP
+        "elmo-en": "allennlp-original-5.5b",  # delft
+        "elmo-pubmed": "pubmed-allennlp",
+        "elmo-fr": "fr-oscar",
+        "pt": "pt-wikipedia",
+        "pubmed": "pubmed-allennlp",
+        "seqvec": "seqvec",
+        "zh-simplified": "manylangs-zhs",
+        "google/elmo": "tfhub-google-elmo-3",
+        "google/elmo/2": "tfhub-google-elmo-2",
+        "https://tfhub.dev/google/elmo/3": "tfhub-google-elmo-3",
+        "217": "nlpl-217",
+        "nlpl-179": "manylangs-zh",
+        "tayga_lemmas_elmo_2048_2019": "nlpl-199",
+    }.items(),
+)
+def test_a_model_is_found_by_the_names_people_know(alias, name):
+    assert find_published(alias).name == name
+    assert find_published(name).name == name
+
+
+def test_a_near_miss_suggests_names():
+    assert find_published("orignal") is None
+    assert suggest_names("orignal")[0] == "original"
+    assert "seqvec" in suggest_names("seqvek")
+    assert "manylangs-uk" in suggest_names("uk")
+    assert suggest_names("xyzzy") == []
+
+
+def test_models_are_selected_by_language_and_domain():
+    assert {m.name for m in published_models("zh")} == {"manylangs-zh", "manylangs-zhs"}
+    assert {m.name for m in published_models("zh-Hans")} == {"manylangs-zhs"}
+    assert "manylangs-nb" in {m.name for m in published_models("no")}
+    assert {m.name for m in published_models(domain="protein")} >= {"seqvec", "catelmo-deep"}
+    assert [m.name for m in published_models("pt", "web")] == ["pt-brwac", "manylangs-pt"]
+    with pytest.raises(ConfigError, match=r"language 'tlh'; there are ar, .*, zh-Hant"):
+        published_models("tlh")
+    with pytest.raises(ConfigError, match=r"domain 'cooking'; there are biomedical, "):
+        published_models(domain="cooking")
+
+
+def test_reading_the_catalogue_loads_no_torch():
+    script = (
+        "import sys; from elmokit.checkpoints import find_published; "
+        "find_published('original'); print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "False", done.stderr
