@@ -17,7 +17,7 @@ from benchmarks.report import RESULTS, ROOT
 
 NOTHING = "*Not measured yet; `benchmarks` has the script.*"
 MARK = re.compile(
-    rf"^<!-- results: (\w+) -->\n(?:\n(?:```\n.*?^```|{re.escape(NOTHING)})\n)?",
+    rf"^<!-- results: ([\w-]+) -->\n(?:\n(?:```\n.*?^```|{re.escape(NOTHING)})\n)?",
     re.MULTILINE | re.DOTALL,
 )
 

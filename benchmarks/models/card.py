@@ -20,6 +20,7 @@ HEADING = "## What it is worth"
 RESULT_TITLES = {
     "perplexity": "Perplexity on held-out text",
     "senses": "Senses, misspelt forms, substitutes",
+    "substitutes": "Rank of the true word among the substitutes",
     "probes": "Word senses and parts of speech, layer by layer",
     "storage": "What rounding costs",
     "speed": "Speed on a CPU",

@@ -15,7 +15,14 @@ SPEED = ROOT / "docs" / "speed.md"
 
 def test_pages_have_the_results_as_they_are():
     found = list(script.pages())
-    names = {"reliability.md", "server.md", "speed.md", "task-results.md", "versions.md"}
+    names = {
+        "language-model.md",
+        "reliability.md",
+        "server.md",
+        "speed.md",
+        "task-results.md",
+        "versions.md",
+    }
     assert {path.name for path in found} == names
     assert len(script.MARK.findall(SPEED.read_text("utf-8"))) == 10
     for path in found:

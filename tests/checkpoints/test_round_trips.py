@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import re
 import shutil
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -74,6 +76,66 @@ def test_native_model_loads_from_any_of_its_files(tmp_path, standard_hdf5, name)
     standard_hdf5.save(tmp_path / "saved")
     again = elmokit.load(tmp_path / "saved" / name)
     assert_same_model(again, standard_hdf5, SENTENCES)
+
+
+def counted(elmo):
+    """The model with word counts: 0, 1, 2, ..."""
+    counts = {word: number for number, word in enumerate(elmo.vocabulary)}
+    return Elmo(elmo.checkpoint().with_counts(counts))
+
+
+@pytest.mark.parametrize("storage", ["float32", "int8", "compact"])
+def test_native_folder_holds_word_counts(tmp_path, storage):
+    elmo = counted(golden("tf-checkpoint/standard").load())
+    elmo.save(tmp_path / "saved", storage=storage)
+    again = elmokit.load(tmp_path / "saved")
+    np.testing.assert_array_equal(again.vocabulary.counts, np.arange(len(elmo.vocabulary)))
+    shorter = again.checkpoint().with_words(9).vocabulary
+    assert shorter.words == again.vocabulary.words[:9]
+    assert shorter.counts.tolist() == list(range(9))
+    # A model without counts takes its turn: nothing of the older one is left.
+    golden("tf-checkpoint/standard").load().save(tmp_path / "saved")
+    assert elmokit.load(tmp_path / "saved").vocabulary.counts is None
+    assert "counts.txt" not in names_in(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("1\n2\n", "2 counts for the 42 words of vocab.txt"),
+        ("1\n" * 43, "43 counts for the 42 words of vocab.txt"),
+        ("1\n" * 41 + "-1\n", "counts.txt, line 42: expected a count, found '-1'"),
+        ("1\n" * 41 + "1e3\n", "line 42: expected a count, found '1e3'"),
+        ("1\n" * 41 + "\n", "line 42: expected a count, found ''"),
+        ("٣\n" * 42, "line 1: expected a count"),
+        ("9" * 19 + "\n", "line 1: expected a count"),
+        ("9" * 9999 + "\n", "line 1: expected a count"),
+        (None, "counts.txt"),
+    ],
+)
+def test_native_folder_with_wrong_counts_is_refused(tmp_path, lines, message):
+    folder = tmp_path / "saved"
+    counted(golden("tf-checkpoint/standard").load()).save(folder)
+    (folder / "counts.txt").unlink()
+    if lines is not None:
+        (folder / "counts.txt").write_text(lines, encoding="utf-8")
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config["crc32"]["counts.txt"] = zlib.crc32(lines.encode())
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        elmokit.load(folder)
+
+
+def test_native_folder_with_counts_of_another_model_is_refused(tmp_path):
+    counted(golden("tf-checkpoint/standard").load()).save(tmp_path / "saved")
+    (tmp_path / "saved" / "counts.txt").write_text("1\n" * 42)
+    with pytest.raises(CheckpointError, match=r"counts\.txt: this is not the list that was saved"):
+        elmokit.load(tmp_path / "saved")
+
+
+def test_counts_that_name_no_word_of_the_model_are_refused(standard_hdf5):
+    with pytest.raises(ConfigError, match="no word of its vocabulary"):
+        standard_hdf5.checkpoint().with_counts({"nowhere": 5})
 
 
 @pytest.mark.parametrize("model", HDF5_CAN_HOLD, ids=by_name)
@@ -165,6 +227,8 @@ def test_native_folder_holds_any_model(tmp_path_factory, checkpoint):
         known = [word for word in checkpoint.vocabulary.words if word]
         sentences = [known, known[:1], []]
     assert_same_model(again, elmo, sentences)
+    if checkpoint.vocabulary is not None:
+        np.testing.assert_array_equal(again.vocabulary.counts, checkpoint.vocabulary.counts)
     shutil.rmtree(folder)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -125,6 +126,29 @@ def test_convert_keeps_the_most_frequent_words(run, tmp_path):
     np.testing.assert_array_equal(fewer.encode(TEXT), whole.encode(TEXT))
     found = [word.word for word in fewer.substitutes("the bank of the river", 4, k=20)]
     assert set(found) <= set(whole.vocabulary.words[:500])
+
+
+def test_convert_adds_word_counts_of_a_corpus(run, tmp_path):
+    text = "\n\n".join(["the dog sat .", "the big dog sat on the dog ."])
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    corpus = ("corpus", "prepare", tmp_path / "text.txt", "-o", tmp_path / "corpus")
+    assert run(*corpus, "--heldout", 0).code == 0
+    source, dest = GOLDEN / "tf-checkpoint" / "standard", tmp_path / "counted"
+    assert run("convert", source, dest, "--counts", tmp_path / "corpus").code == 0
+    elmo = elmokit.load(dest)
+    counts = dict(zip(elmo.vocabulary, elmo.vocabulary.counts.tolist(), strict=True))
+    words = {word: n for word, n in counts.items() if n}
+    assert words == {"the": 3, "dog": 3, "sat": 2, ".": 2, "big": 1, "on": 1}
+    assert "words, with counts" in run("info", dest).out
+    assert json.loads(run("info", dest, "--json").out)["word_counts"] is True
+    assert json.loads(run("info", source, "--json").out)["word_counts"] is False
+    result = run("convert", source, tmp_path / "x.hdf5", "--counts", tmp_path / "corpus")
+    assert result.code == 1
+    assert "--counts" in result.err
+    result = run("convert", source, tmp_path / "x", "--counts", tmp_path / "text.txt")
+    assert result.code == 1
+    assert "text.txt" in result.err
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("name", ["fewer.hdf5", "fewer.onnx"])

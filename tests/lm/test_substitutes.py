@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import elmokit
-from elmokit import ConfigError, DataError
+from elmokit import CheckpointError, ConfigError, DataError
 from elmokit.lm.scoring import score
-from elmokit.lm.substitutes import guesses, substitutes
+from elmokit.lm.substitutes import UNIGRAM_EXPONENT, guesses, substitutes
 from elmokit.text.vocab import Vocabulary
 
 CHECKPOINTS = Path(__file__).parents[1] / "golden" / "tf-checkpoint"
@@ -101,3 +103,60 @@ def test_substitutes_errors(standard):
         substitutes(elmokit.load(CHECKPOINTS / "standard", softmax=False), TOKENS, 0)
     with pytest.raises(ConfigError, match="direction='backward': this model reads 'forward'"):
         guesses(elmokit.load(CHECKPOINTS / "unidirectional"), TOKENS, 0, "backward")
+
+
+def counted(elmo, counts):
+    """The same model with word counts, one per row of its vocabulary."""
+    vocabulary = Vocabulary(elmo.vocabulary.words, elmo.config.text, counts)
+    return elmokit.Elmo(replace(elmo.checkpoint(), vocabulary=vocabulary))
+
+
+@pytest.fixture(scope="module")
+def gaps():
+    """A model, and both directions' log-probabilities of all words at each position."""
+    elmo = elmokit.load(CHECKPOINTS / "standard")
+    return elmo, {position: brute_force(elmo, TOKENS, position) for position in (0, 3, 6)}
+
+
+@settings(max_examples=40)
+@given(data=st.data(), position=st.sampled_from([0, 3, 6]))
+def test_substitutes_divide_by_the_frequency(gaps, data, position):
+    elmo, tables = gaps
+    size = len(elmo.vocabulary)
+    counts = data.draw(st.lists(st.integers(0, 10**12), min_size=size, max_size=size))
+    words, forward, backward = tables[position]
+    own = dict(zip(elmo.vocabulary, counts, strict=True))
+    # A word that the text lacks counts as one that it has once.
+    frequency = np.log([max(own[word], 1) for word in words])
+    ranked = forward + backward - UNIGRAM_EXPONENT * frequency
+    ranked -= np.logaddexp.reduce(ranked)
+    best = substitutes(counted(elmo, counts), TOKENS, position, k=size)
+    want = dict(zip(words, ranked, strict=True))
+    found = {substitute.word: substitute.logprob for substitute in best}
+    assert found == pytest.approx(want, rel=1e-4, abs=1e-4)
+    assert [s.logprob for s in best] == sorted(found.values(), reverse=True)
+    # What each direction says stays what it is.
+    left = dict(zip(words, forward, strict=True))
+    assert {s.word: s.forward for s in best} == pytest.approx(left, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("variant", ["standard", "unidirectional"])
+def test_one_direction_alone_is_not_divided(variant):
+    elmo = elmokit.load(CHECKPOINTS / variant)
+    other = counted(elmo, np.arange(len(elmo.vocabulary))[::-1] ** 3)
+    assert guesses(other, TOKENS, 2, k=100) == guesses(elmo, TOKENS, 2, k=100)
+    if variant == "unidirectional":
+        assert substitutes(other, TOKENS, 2, k=100) == substitutes(elmo, TOKENS, 2, k=100)
+
+
+def test_substitutes_without_counts_and_with_equal_counts_are_the_same(standard):
+    equal = substitutes(counted(standard, [7] * len(standard.vocabulary)), TOKENS, 2, k=100)
+    plain = substitutes(standard, TOKENS, 2, k=100)
+    assert [s.word for s in equal] == [s.word for s in plain]
+    assert [s.logprob for s in equal] == pytest.approx([s.logprob for s in plain], abs=1e-5)
+
+
+@pytest.mark.parametrize("counts", [[1, 2], [-1] * 42, [[1]] * 42])
+def test_counts_that_do_not_fit_the_words_are_refused(standard, counts):
+    with pytest.raises(CheckpointError, match="42 words need one count each"):
+        counted(standard, counts)

@@ -26,9 +26,13 @@ from benchmarks.models.senses import (
     table,
 )
 from benchmarks.models.speed import compare, published_small
+from benchmarks.models.substitutes import ALPHAS, sample
+from benchmarks.models.substitutes import measure as ranks_of
+from benchmarks.models.substitutes import table as rank_table
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.similarity import similarity
+from elmokit.lm.substitutes import UNIGRAM_EXPONENT
 from elmokit.training.settings import settings_for
 
 ROOT = Path(__file__).parents[2]
@@ -208,3 +212,24 @@ def test_storage_is_measured(monkeypatch, capsys):
     cosines = re.findall(r"^layer \d +([\d.]+) +([\d.]+)$", printed, re.MULTILINE)
     assert len(cosines) == 3
     assert all(0.99 < float(least) <= float(mean) <= 1 for mean, least in cosines)
+
+
+def test_ranks_are_those_of_the_substitutes():
+    elmo = elmokit.load(ROOT / "tests" / "golden" / "tf-checkpoint" / "standard")
+    counts = {word: 3000 // (number + 1) for number, word in enumerate(elmo.vocabulary)}
+    elmo = elmokit.Elmo(elmo.checkpoint().with_counts(counts))
+    sentences = [["the", "big", "dog", "sat", "."], ["the", "unseen", "dog"], ["on", "the", "cat"]]
+    positions = sample(sentences, 100)
+    assert positions == [(row, i) for row, words in enumerate(sentences) for i in range(len(words))]
+    found = ranks_of(elmo, sentences, positions)
+    assert found.outside == sum(
+        word not in elmo.vocabulary for words in sentences for word in words
+    )
+    known = [(row, i) for row, i in positions if sentences[row][i] in elmo.vocabulary]
+    column = ALPHAS.index(UNIGRAM_EXPONENT)
+    for (row, i), rank in zip(known, found.rank[:, column].tolist(), strict=True):
+        words = [s.word for s in elmo.substitutes(sentences[row], i, k=1000)]
+        assert words[rank - 1] == sentences[row][i]
+    assert found.best() in ALPHAS
+    lines = rank_table(found, found)
+    assert sum(line.startswith("the 200 most frequent") for line in lines) == 2

@@ -115,7 +115,8 @@ def checkpoints(draw, strategy: st.SearchStrategy[ModelConfig] | None = None) ->
     size = config.words.rows if config.words else config.softmax.words if config.softmax else 0
     if config.words is not None or (size and draw(st.booleans())):
         names = [text.begin, text.end, text.unknown]
-        vocabulary = Vocabulary(_filled(draw, names, size), text)
+        counts = st.none() | st.lists(st.integers(0, 2**63 - 1), min_size=size, max_size=size)
+        vocabulary = Vocabulary(_filled(draw, names, size), text, draw(counts))
     weights = dict(random_model(config, draw(st.integers(0, 9))).state_dict())
     generator = torch.Generator().manual_seed(1)
     for name, tensor in weights.items():

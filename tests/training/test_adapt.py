@@ -51,6 +51,9 @@ def test_published_model_gets_a_softmax_and_adapts(source, long_corpus, tmp_path
         assert torch.equal(tensor, original[name])
     adapted = elmokit.load(tmp_path / "adapted")
     assert adapted.config.softmax is not None
+    if elmo.config.words is None:  # its words are those of the text
+        size = len(adapted.vocabulary)
+        np.testing.assert_array_equal(adapted.vocabulary.counts, long_corpus.counts[:size])
     for name in ("lstm.forward_stack.0.input_weight", "lstm.backward_stack.1.bias"):
         assert not torch.equal(adapted.bilm.state_dict()[name], original[name])
     assert adapted.encode("the cat sees a dog .").shape[1] == elmo.dim
@@ -67,6 +70,7 @@ def test_model_with_a_softmax_keeps_its_vocabulary(long_corpus, tmp_path):
     own = pretrain(settings, device="cpu")
     result = elmokit.adapt(tmp_path / "own", long_corpus.folder, config(tmp_path / "adapted"))
     assert result.elmo.vocabulary.words == own.vocabulary.words
+    assert result.elmo.vocabulary.counts.tolist() == own.vocabulary.counts.tolist()
     assert result.after.perplexity < result.before.perplexity
     assert not (tmp_path / "adapted" / "training" / "softmax").exists()
 

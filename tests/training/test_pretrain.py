@@ -91,6 +91,7 @@ def test_models_learn_and_can_be_used(long_corpus, tmp_path, name):
     assert measured.perplexity < 0.6 * baseline
     assert measured.vocabulary == len(long_corpus.words)
     again = elmokit.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.vocabulary.counts, long_corpus.counts)
     assert again.config == elmo.config
     directions = 1 if name == "forward-only" else 2
     vectors = again.encode(["the red cat sees a dog .", "a señor"])

@@ -66,5 +66,20 @@ class Checkpoint:
             self,
             config=replace(self.config, softmax=replace(softmax, words=count)),
             weights={**self.weights, **shorter},
-            vocabulary=Vocabulary(vocabulary.words[:count], self.config.text),
+            vocabulary=vocabulary.first(count, self.config.text),
         )
+
+    def with_counts(self, counts: Mapping[str, int]) -> Checkpoint:
+        """The same model with word counts, by which `substitutes` divides.
+
+        Args:
+            counts: Of the text that it was trained on; words that are missing have none.
+
+        Raises:
+            ConfigError: The model has no vocabulary, or none of its words is counted.
+        """
+        words = () if self.vocabulary is None else self.vocabulary.words
+        found = [counts.get(word, 0) for word in words]
+        if not any(found):
+            raise ConfigError(f"{self.source}: no word of its vocabulary is among those counted")
+        return replace(self, vocabulary=Vocabulary(words, self.config.text, found))

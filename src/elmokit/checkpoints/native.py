@@ -5,6 +5,7 @@
 | ``config.json`` | format name and version, the model's config, the CRC-32 of each word list |
 | ``model.safetensors`` | tensors under their canonical names; a CRC-32 of each in the metadata |
 | ``vocab.txt`` | one word per line, line number = id (when the model has a vocabulary) |
+| ``counts.txt`` | how often each word of ``vocab.txt`` occurs in the training text (newer models) |
 | ``characters.txt`` | one symbol per line, line number = id (Unicode alphabets) |
 | ``README.md`` | the model card |
 
@@ -53,10 +54,12 @@ Storage = Literal["float32", "int8", "compact"]
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 VOCABULARY_FILE = "vocab.txt"
+COUNTS_FILE = "counts.txt"
 SYMBOLS_FILE = "characters.txt"
 CARD_FILE = "README.md"
 _CHECKSUMS = "crc32"
-FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE, SYMBOLS_FILE, CARD_FILE)
+_LARGEST_COUNT = (1 << 63) - 1
+FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE, COUNTS_FILE, SYMBOLS_FILE, CARD_FILE)
 _SIZES = {
     "lstm": ("layers", "cells", "width"),
     "characters": ("dim", "rows", "highways"),
@@ -145,7 +148,9 @@ def update(checkpoint: Checkpoint, folder: Path) -> None:
 def _write_files(checkpoint: Checkpoint, folder: Path, storage: Storage) -> None:
     vocabulary, symbols = checkpoint.vocabulary, checkpoint.symbols
     words = vocabulary.words if vocabulary is not None else None
-    named = ((VOCABULARY_FILE, words), (SYMBOLS_FILE, symbols))
+    counts = vocabulary.counts if vocabulary is not None else None
+    numbers = None if counts is None else list(map(str, counts.tolist()))
+    named = ((VOCABULARY_FILE, words), (COUNTS_FILE, numbers), (SYMBOLS_FILE, symbols))
     lists = {name: _joined(name, lines) for name, lines in named if lines is not None}
     config = {
         "format": FORMAT,
@@ -212,8 +217,27 @@ def read_word_lists(
     words, symbols = (
         _read_list(folder / name, checksums) for name in (VOCABULARY_FILE, SYMBOLS_FILE)
     )
-    vocabulary = Vocabulary(words, text) if words is not None else None
+    vocabulary = None
+    if words is not None:
+        vocabulary = Vocabulary(words, text, _read_counts(folder / COUNTS_FILE, checksums, words))
     return vocabulary, None if symbols is None else tuple(symbols)
+
+
+def _read_counts(path: Path, checksums: Any, words: Sequence[str]) -> list[int] | None:
+    """The counts that were saved with the words, or None."""
+    saved = isinstance(checksums, dict) and checksums.get(path.name) is not None
+    lines = _read_list(path, checksums) if saved else None
+    if lines is None:
+        return None
+    for number, line in enumerate(lines, start=1):
+        digits = line.isascii() and line.isdigit() and len(line) < 20
+        if not digits or int(line) > _LARGEST_COUNT:
+            raise CheckpointError(f"{path}, line {number}: expected a count, found {line!r:.40}")
+    if len(lines) != len(words):
+        raise CheckpointError(
+            f"{path}: {len(lines)} counts for the {len(words)} words of {VOCABULARY_FILE}"
+        )
+    return list(map(int, lines))
 
 
 def _read_list(path: Path, checksums: Any) -> list[str] | None:

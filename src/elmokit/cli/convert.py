@@ -40,6 +40,7 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     vocabulary_file: VocabularyFile = None,
     softmax_file: Annotated[Path | None, Parameter(name="--softmax")] = None,
     words: int | None = None,
+    counts: Path | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write a model in another format.
@@ -58,18 +59,22 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
             which is faster and less exact.
         softmax_file: HDF5 file with the softmax of the model, to be added to it.
         words: Keep only this many words of the softmax, the most frequent ones (native).
+        counts: Prepared corpus whose word counts a model without them gets, for better
+            substitutes (native).
         overwrite: Replace DEST; a folder only if it holds a native model.
     """
     import elmokit
     from elmokit.checkpoints import native
+    from elmokit.corpus.shards import TokenCorpus
     from elmokit.files import check_output
 
-    check_output(dest, source, options_file, vocabulary_file, softmax_file)
+    check_output(dest, source, options_file, vocabulary_file, softmax_file, counts)
     form = to or FORMATS.get(dest.suffix.lower(), "native")
     if form == "hdf5" and storage != "float32":
         raise ConfigError(f"--storage {storage}: HDF5 files hold float32; write native or onnx")
-    if form != "native" and words is not None:
-        raise ConfigError(f"--words {words}: {form} files have no softmax; write native")
+    for name, value in (("words", words), ("counts", counts)):
+        if form != "native" and value is not None:
+            raise ConfigError(f"--{name} {value}: {form} files have no softmax; write native")
     elmo = elmokit.load(
         source,
         options=options_file,
@@ -93,7 +98,13 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
         # What is no model of ours is refused by `save`, with or without --overwrite.
         _check_absent(dest, overwrite or (dest.is_dir() and not any(dest.iterdir())))
         checkpoint = elmo.checkpoint()
-        native.write(checkpoint if words is None else checkpoint.with_words(words), dest, storage)
+        if words is not None:
+            checkpoint = checkpoint.with_words(words)
+        if counts is not None:
+            corpus = TokenCorpus(counts)
+            table = zip(corpus.words, corpus.counts.tolist(), strict=True)
+            checkpoint = checkpoint.with_counts(dict(table))
+        native.write(checkpoint, dest, storage)
     print(f"{elmo.kind} to {dest} ({readable_size(size_on_disk(dest))})", file=sys.stderr)
     suggest(f"elmokit info {dest}" if form != "onnx" else f"in Python, OnnxElmo({str(dest)!r})")
 

@@ -125,6 +125,7 @@ def describe(elmo: Elmo) -> dict[str, Any]:
         "parameters": {"total": parameters.total(), **parameters},
         "tokenizer": elmo.config.text.tokenizer,
         "vocabulary": None if elmo.vocabulary is None else len(elmo.vocabulary),
+        "word_counts": elmo.vocabulary is not None and elmo.vocabulary.counts is not None,
         "mixes": [
             {"shares": m.shares().tolist(), "gamma": m.gamma.item(), "layer_norm": m.layer_norm}
             for m in elmo.mixes
@@ -156,10 +157,10 @@ def _lines(config: ModelConfig, report: dict[str, Any]) -> list[tuple[str, str]]
         shares = ", ".join(f"{share:.3f}" for share in mix["shares"])
         norm = ", layers normalised" if mix["layer_norm"] else ""
         lines.append(("mix", f"shares {shares}; gamma {mix['gamma']:.4g}{norm}"))
-    vocabulary = report["vocabulary"]
+    vocabulary = "none" if report["vocabulary"] is None else f"{report['vocabulary']:,} words"
     lines += [
         ("tokenizer", report["tokenizer"]),
-        ("vocabulary", "none" if vocabulary is None else f"{vocabulary:,} words"),
+        ("vocabulary", vocabulary + (", with counts" if report["word_counts"] else "")),
     ]
     return lines
 

@@ -143,6 +143,13 @@ class LanguageModel:
         best = logp.masked_fill(~is_word, -torch.inf).topk(min(k, int(is_word.sum())))
         return best.indices.tolist(), best.values
 
+    def log_counts(self) -> Tensor | None:
+        """Logarithms of the words' counts (V,), if the model has them; a word never seen has 0."""
+        counts = self.vocabulary.counts
+        if counts is None:
+            return None
+        return torch.tensor(counts).clamp(min=1).log().to(self.elmo.device)  # (V,)
+
     def is_word(self) -> Tensor:
         """Which rows of the vocabulary are words: not the special ones, not empty ones."""
         mask = _WORD_MASKS.get(self.vocabulary)

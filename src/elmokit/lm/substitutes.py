@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
+from torch import Tensor
 
 from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import LanguageModel
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo, Sentence
+
+UNIGRAM_EXPONENT = 0.8
+"""Chosen on held-out text by the rank of the true word: ``benchmarks/models/substitutes.py``."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Substitute:
 
     word: str
     logprob: float
-    """Under the directions that were used, normalised over all words of the vocabulary."""
+    """What words are ranked by, normalised over all words of the vocabulary."""
     forward: float
     """After all words to the left, under the full softmax."""
     backward: float | None
@@ -32,9 +36,11 @@ def substitutes(elmo: Elmo, tokens: Sentence, position: int, k: int = 10) -> lis
     """The words that both directions predict at a position.
 
     A word's probability is the product of what the forward direction gives it after all words
-    to the left, and the backward direction after all words to the right, normalised so that all
-    words of the vocabulary sum to one. The special words (``<S>``, ``</S>``, ``<UNK>``) are
-    left out. The word at `position` is not read; it may be among them.
+    to the left, and the backward direction after all words to the right, divided by its frequency
+    to the power of `UNIGRAM_EXPONENT` (both factors hold the frequency, so the product counts it
+    twice), and normalised so that all words of the vocabulary sum to one. A model without word
+    counts does not divide. The special words (``<S>``, ``</S>``, ``<UNK>``) are left out. The word
+    at `position` is not read; it may be among them.
 
     Args:
         elmo: A model with a softmax and a vocabulary.
@@ -87,7 +93,7 @@ def _best(
     logps = next(model.predictions(words, [position]))
     if not isinstance(k, int) or k < 1:
         raise ConfigError(f"k={k!r}: give a positive number")
-    product = torch.stack([logps[name] for name in directions]).sum(dim=0)  # (V,)
+    product = combined([logps[name] for name in directions], model.log_counts())  # (V,)
     product = torch.log_softmax(product.masked_fill(~model.is_word(), -torch.inf), dim=0)
     ids, values = model.top_words(product, k)
     columns = {name: logp[ids].tolist() for name, logp in logps.items()}
@@ -98,3 +104,14 @@ def _best(
             ids, values.tolist(), columns["forward"], backward, strict=True
         )
     ]
+
+
+def combined(
+    logps: Sequence[Tensor], log_counts: Tensor | None, exponent: float = UNIGRAM_EXPONENT
+) -> Tensor:
+    """Log of the directions' product over the unigram, up to a constant: (..., V)."""
+    product = torch.stack(list(logps)).sum(dim=0)
+    if log_counts is None:
+        return product
+    # One direction holds the frequency once, as it should.
+    return product - exponent * (len(logps) - 1) * log_counts

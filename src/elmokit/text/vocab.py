@@ -7,6 +7,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from elmokit.config import TextConfig
 from elmokit.errors import CheckpointError, reason
 from elmokit.files import regular_file
@@ -23,10 +26,26 @@ class Vocabulary:
         words: All words in the order of their ids. An empty string is an id without a
             word; of a repeated word the last id counts (as in bilm-tf).
         text: How the special words are spelled.
+        counts: How often each word occurs in the text that the model was trained on.
+
+    Raises:
+        CheckpointError: There are more counts than words or fewer, or one is negative.
     """
 
-    def __init__(self, words: Iterable[str], text: TextConfig) -> None:
+    def __init__(
+        self, words: Iterable[str], text: TextConfig, counts: npt.ArrayLike | None = None
+    ) -> None:
         self.words: list[str] = list(words)
+        self.counts: npt.NDArray[np.int64] | None = None
+        """Read-only, (V,); None for a model that came without."""
+        if counts is not None:
+            self.counts = np.array(counts, np.int64)  # a copy, which nobody else changes
+            self.counts.setflags(write=False)
+            if self.counts.shape != (len(self.words),) or (self.counts < 0).any():
+                raise CheckpointError(
+                    f"{len(self.words)} words need one count each, 0 or more; found "
+                    f"{self.counts.size} counts"
+                )
         self._index = {word: i for i, word in enumerate(self.words) if word}
         self.unknown: int | None = self._index.get(text.unknown)
         self.begin: int | None = self._index.get(text.begin)
@@ -44,6 +63,12 @@ class Vocabulary:
     def id(self, word: str) -> int | None:
         """The word's id; for a word that is not there the unknown word's, None without one."""
         return self._index.get(word, self.unknown)
+
+    def first(self, count: int, text: TextConfig) -> Vocabulary:
+        """The first so many words, with their counts."""
+        return Vocabulary(
+            self.words[:count], text, None if self.counts is None else self.counts[:count]
+        )
 
     def dump(self) -> bytes:
         """The vocabulary file's bytes."""

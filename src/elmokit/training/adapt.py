@@ -215,7 +215,8 @@ def _with_softmax(
     else:
         frequent = text.vocabulary(config.data.vocabulary, config.data.min_count)
         special = [spelling.begin, spelling.end, spelling.unknown]
-        vocabulary = Vocabulary([*special, *frequent[3:]], spelling)
+        counts = text.counts[: len(frequent)]
+        vocabulary = Vocabulary([*special, *frequent[3:]], spelling, counts)
     shape = replace(elmo.config, softmax=SoftmaxConfig(words=len(vocabulary)))
     fresh = random_model(shape, config.run.seed).state_dict()
     weights |= {name: tensor for name, tensor in fresh.items() if name.startswith("softmax.")}

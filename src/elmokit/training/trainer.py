@@ -92,7 +92,9 @@ class PretrainTrainer:
         size = bilm.config.softmax.words
         text = bilm.config.text
         words = [text.begin, text.end, text.unknown, *corpus.words[3:]]  # as this model spells them
-        self.vocabulary: Vocabulary = vocabulary or Vocabulary(words[:size], text)
+        self.vocabulary: Vocabulary = vocabulary or Vocabulary(
+            words[:size], text, corpus.counts[:size]
+        )
         inputs = InputBuilder(bilm.config, self.vocabulary, symbols)
         self._table = CorpusWords(words, inputs, self.vocabulary)
         self._sampler: LogUniformSampler | None = None
