@@ -15,6 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import sequence_models
 from pages import DOCS, ROOT, Block, blocks, page_text, run_page
 
 import elmokit
@@ -28,6 +29,7 @@ PAGES = (
     "docs/models.md",
     "docs/tables.md",
     "docs/onnx.md",
+    "docs/proteins.md",
     "docs/pretraining.md",
     "docs/pytorch.md",
     "docs/recipes.md",
@@ -75,6 +77,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(GOLDEN / "many-langs" / "released", folder / "many-langs")
     shutil.copytree(GOLDEN / "bilm-hdf5" / "word", folder / "word-model")
     shutil.copytree(standard, folder / "seqvec")
+    sequence_models.write_hdf5(folder / "catelmo", layers=4)
     (folder / "bilm").mkdir()
     for path in checkpoint.iterdir():
         name = path.name.replace("model.ckpt-12", "model.ckpt-935588")

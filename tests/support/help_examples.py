@@ -72,6 +72,9 @@ def write_inputs(folder: Path) -> None:
     (folder / "tokenised.gz").write_bytes(gzip.compress(lines.encode()))
     write("more.jsonl", json.dumps({"text": "It rained ."}) + "\n")
     write("rows.csv", "".join(f"{line}\n" for line in ("body", *sentences[:5])))
+    write("tcr.csv", "id,cdr3\na,CASSLGQAYEQYF\nb,CASSIRSSYEQYF\n")
+    fasta = ">P1 first\nMKTAYIAK\nQRQ*\n>P2\nmkvla\n"
+    (folder / "proteins.fasta.gz").write_bytes(gzip.compress(fasta.encode()))
     page = "<page><title>{0}</title><ns>0</ns><revision><text>{0}</text></revision></page>"
     pages = "".join(page.format(sentence) for sentence in sentences)
     dump = f"<mediawiki>{pages}</mediawiki>".encode()
@@ -83,6 +86,9 @@ def write_inputs(folder: Path) -> None:
     _write_annotated(write)
     shutil.copy(GOLDEN / "allennlp" / "lm_weights.hdf5", folder / "elmo_weights.hdf5")
     shutil.copy(GOLDEN / "allennlp" / "options.json", folder / "elmo_options.json")
+    (folder / "seqvec").mkdir()
+    shutil.copy(GOLDEN / "allennlp" / "lm_weights.hdf5", folder / "seqvec" / "weights.hdf5")
+    shutil.copy(GOLDEN / "allennlp" / "options.json", folder / "seqvec")
     shutil.copy(GOLDEN / "allennlp-finetuned" / "model.tar.gz", folder)
     (folder / "model").mkdir()
     for file in (GOLDEN / "tf-checkpoint" / "standard").glob("*.*"):

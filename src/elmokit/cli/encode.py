@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -29,12 +30,15 @@ from elmokit.cli.options import (
 
 if TYPE_CHECKING:
     from elmokit.encode.writers import WrittenCounts
+    from elmokit.text.readers import TextRecord
 
 EXAMPLES = (
     "elmokit encode corpus.txt -o vectors.h5 --layers all",
     "elmokit encode corpus.txt -o vectors.npz --model elmo_weights.hdf5",
     "elmokit encode corpus.txt.gz -o sentences.npy --pool mean",
     "elmokit encode rows.csv -o vectors.parquet --field body --dtype float16",
+    "elmokit encode proteins.fasta.gz -o residues.h5 -m seqvec --layers sum",
+    "elmokit encode tcr.csv -o tcr.npz --sequences --field cdr3 --ids id --pool mean",
     "elmokit encode corpus.txt -o vectors.safetensors --precision int8",
     "zcat tokenised.gz | elmokit encode - -o vectors.npz --tokens",
     "elmokit encode part1.txt part2.txt -o vectors --engine ray --workers 2",
@@ -56,6 +60,8 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     tokenizer: Tokenizer = None,
     sentences: bool = False,
     field: Field = "text",
+    ids: str | None = None,
+    sequences: bool = False,
     dtype: Literal["float32", "float16"] = "float32",
     state: Literal["fresh", "warm", "carry"] = "fresh",
     carry_rows: Annotated[int, AtLeastOne] = 64,
@@ -67,18 +73,23 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     ray_address: RayAddress = None,
     piece_lines: Annotated[int | None, AtLeastOne] = None,
 ) -> None:
-    """Write the vectors of a text file to a file.
+    """Write the vectors of a text file, or of the sequences of a FASTA file, to a file.
 
     One sentence per line. The first line has the key 0; a blank line is a sentence without tokens
     and keeps its key, so that keys are line numbers. Memory depends on the batch, not on the file.
 
     Args:
-        sources: Text, .jsonl, .csv, .tsv (each also .gz, .bz2, .xz, .zst), .parquet, or - for
-            standard input. With --engine ray: several of these files, or folders of them.
+        sources: Text, .jsonl, .csv, .tsv, .fasta, .fa, .faa (each also .gz, .bz2, .xz, .zst),
+            .parquet, or - for standard input. With --engine ray: several of these files, or
+            folders of them.
         output: Its extension selects the format: .h5 or .hdf5 (AllenNLP's layout), .parquet,
             .npz, .safetensors, or .npy (with --pool). With --engine ray: a folder.
         pool: One vector per sentence instead of one per token.
         sentences: Split each line into sentences first; the keys then count sentences.
+        ids: Key or column that holds identifiers; they are the keys of the vectors instead of line
+            numbers. Those of FASTA are the first words of its headers.
+        sequences: The texts are amino-acid sequences: one residue is one token, in capitals,
+            without gaps and the stop at the end. Always so for FASTA.
         dtype: Data type of the stored vectors.
         state: Initial LSTM state of a sentence. fresh: zero. warm: always the same warmed-up
             state. carry: line r of a block of --carry-rows lines starts from the final state of
@@ -96,11 +107,17 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     from elmokit.checkpoints.sources import DEFAULT_MODEL
     from elmokit.encode.writers import open_writer, write_vectors
     from elmokit.files import check_output
-    from elmokit.text.readers import read_texts
+    from elmokit.text.readers import is_fasta
     from elmokit.text.sentences import split_texts
 
     if tokens and sentences:
         raise UsageError("--sentences splits running text, and with --tokens there is none.")
+    if sentences and ids is not None:
+        raise UsageError("--ids names texts, and --sentences splits them.")
+    if (tokens or tokenizer or sentences) and (sequences or any(map(is_fasta, sources))):
+        raise UsageError(
+            "Sequences are split into residues, without --tokens, --tokenizer and --sentences."
+        )
     if engine == "ray":
         # What independent workers cannot support.
         if state == "carry":
@@ -118,7 +135,8 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
             sources, output, workers=workers, address=ray_address,
             piece_lines=piece_lines or PIECE_LINES, model=model, layers=parse_layers(layers),
             pool=pool, tokenizer="space" if tokens else tokenizer, sentences=sentences, field=field,
-            dtype=dtype, state=state, batch_tokens=batch_tokens, device=device, precision=precision,
+            ids=ids, sequences=sequences, dtype=dtype, state=state, batch_tokens=batch_tokens,
+            device=device, precision=precision,
         )  # fmt: skip
         _report(counts, time.perf_counter() - start, output)
         return
@@ -132,12 +150,16 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     check_output(output, source, model)
     choice = parse_layers(layers)
     # Both look at their paths at once, before the model takes its time.
-    texts: Iterable[str | list[str]] = read_texts(source, field=field)
-    writer = open_writer(
-        output, dtype=dtype, pooled=pool is not None, model=model or DEFAULT_MODEL, layers=layers
-    )
+    texts, key = _open_texts(source, field, ids, sequences)
     if sentences:
         texts = split_texts(texts)
+    named = key is not None
+    if named and output.suffix.lower() == ".npy":
+        check_output(output.with_suffix(".json"), source, model)
+    writer = open_writer(
+        output, dtype=dtype, pooled=pool is not None, model=model or DEFAULT_MODEL, layers=layers,
+        ids=named,
+    )  # fmt: skip
     elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device, precision=precision)
     start = time.perf_counter()
     with writer, reading_bar(source):
@@ -146,17 +168,35 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
             carry_rows=carry_rows if state == "carry" else None, layers=choice,
             pool=pool, state=state, batch_tokens=batch_tokens,
         )  # fmt: skip
-    _report(counts, time.perf_counter() - start, output)
+    _report(counts, time.perf_counter() - start, output, key or "0")
 
 
-def _report(counts: WrittenCounts, seconds: float, output: Path) -> None:
+def _open_texts(
+    source: str, field: str, ids: str | None, sequences: bool
+) -> tuple[Iterable[str | list[str] | TextRecord], str | None]:
+    """The texts of a file, and the first one's identifier if they have any."""
+    from elmokit.text.readers import is_fasta, read_records, read_texts
+
+    if not (sequences or ids is not None or is_fasta(source)):
+        return read_texts(source, field=field), None
+    records = read_records(source, field=field, ids=ids, sequences=sequences)
+    first = list(islice(records, 1))
+    key = first[0].id if first else None
+    if not os.path.isfile(source):
+        return chain(first, records), key
+    for _ in records:  # the last record may be wrong, and those before it may take hours
+        pass
+    return read_records(source, field=field, ids=ids, sequences=sequences), key
+
+
+def _report(counts: WrittenCounts, seconds: float, output: Path, key: str = "0") -> None:
     found = f"{counts.sentences} sentences, {counts.tokens} tokens"
     print(f"{found} in {seconds:.1f} s: {output}", file=sys.stderr)
     ways = {
         ".npy": f"numpy.load({str(output)!r})",
-        ".npz": f"numpy.load({str(output)!r})['0']",
-        ".safetensors": f"safetensors.numpy.load_file({str(output)!r})['0']",
+        ".npz": f"numpy.load({str(output)!r})[{key!r}]",
+        ".safetensors": f"safetensors.numpy.load_file({str(output)!r})[{key!r}]",
     }
-    h5, table = f"h5py.File({str(output)!r})['0'][:]", f"pandas.read_parquet({str(output)!r})"
+    h5, table = f"h5py.File({str(output)!r})[{key!r}][:]", f"pandas.read_parquet({str(output)!r})"
     ways |= {".h5": h5, ".hdf5": h5}
     suggest(f"in Python, {ways.get(output.suffix.lower(), table)}")

@@ -55,7 +55,8 @@ Field = Annotated[
     str, Parameter(help="Key (JSONL) or column (CSV, Parquet) that holds the text or its tokens.")
 ]
 Layers = Annotated[
-    str, Parameter(help="all, mean, top, mix, a layer's number, or weights such as 0.2,0.3,0.5.")
+    str,
+    Parameter(help="all, mean, sum, top, mix, a layer's number, or weights such as 0.2,0.3,0.5."),
 ]
 Device = Annotated[
     str | None,

@@ -38,13 +38,14 @@ from xml.etree import ElementTree
 
 from elmokit.errors import DataError, MissingExtraError
 from elmokit.text.readers import data_suffix, field_text, read_texts
+from elmokit.text.sequences import FASTA_SUFFIXES
 
 LONGEST_TEXT = 1 << 20
 """Characters of a text that are processed at a time; a longer one is cut, if possible, at a line
 break or a blank, and each piece is a text of its own."""
 
 HUGGING_FACE = "hfds:"
-_RECORDS = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+_RECORDS = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", *FASTA_SUFFIXES)
 
 _ARTICLES = "0"  # key of the namespace
 _FILES_AND_CATEGORIES = ("6", "14")

@@ -242,8 +242,8 @@ class Elmo:
 
         Args:
             sentences: One sentence as text, or many, each as text or as a list of tokens.
-            layers: ``"mean"``, ``"top"``, ``"all"``, ``"mix"``, a layer's number, one weight
-                per layer (used as they are), or a `ScalarMix`.
+            layers: ``"mean"``, ``"sum"``, ``"top"``, ``"all"``, ``"mix"``, a layer's number, one
+                weight per layer (used as they are), or a `ScalarMix`.
             pool: ``"mean"`` or ``"max"`` over the tokens gives one vector per sentence.
             state: ``"fresh"``: every sentence starts from a zero initial state, so its
                 vectors depend on nothing else. ``"warm"``: every sentence starts from the

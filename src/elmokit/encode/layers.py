@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from elmokit.model.scalar_mix import ScalarMix
 
 Layers: TypeAlias = "str | int | Sequence[float] | ScalarMix"
-"""``"all"``, ``"mean"``, ``"top"``, ``"mix"``, a layer's number, weights, or a `ScalarMix`."""
+"""``"all"``, ``"mean"``, ``"sum"``, ``"top"``, ``"mix"``, a number, weights, or a `ScalarMix`."""
 
 Pool = Literal["mean", "max"]
 
@@ -109,8 +109,8 @@ def layer_weights(layers: object, count: int) -> tuple[float, ...] | None:
         layers = layers.tolist()
     if layers == "all":
         return None
-    if layers == "mean":
-        return (1.0 / count,) * count
+    if layers in ("mean", "sum"):
+        return (1.0 if layers == "sum" else 1.0 / count,) * count
     if layers == "top":
         layers = count - 1
     if isinstance(layers, int) and not isinstance(layers, bool):
@@ -120,8 +120,8 @@ def layer_weights(layers: object, count: int) -> tuple[float, ...] | None:
     if isinstance(layers, Sequence) and not isinstance(layers, str):
         return _given_weights(layers, count)
     raise ConfigError(
-        f"layers={layers!r}: use 'all', 'mean', 'top', 'mix', a number from 0 to {count - 1}, "
-        "a list of weights or a ScalarMix"
+        f"layers={layers!r}: use 'all', 'mean', 'sum', 'top', 'mix', a number from 0 to "
+        f"{count - 1}, a list of weights or a ScalarMix"
     )
 
 

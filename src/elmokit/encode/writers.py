@@ -40,6 +40,7 @@ from elmokit.files import atomic_file, create_hdf5, final_path
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
+    from elmokit.text.readers import TextRecord
 
 SUFFIXES = (".h5", ".hdf5", ".parquet", ".npz", ".npy", ".safetensors")
 """The suffixes that `open_writer` knows."""
@@ -47,8 +48,8 @@ SUFFIXES = (".h5", ".hdf5", ".parquet", ".npz", ".npy", ".safetensors")
 DType = Literal["float32", "float16"]
 Array = NDArray[np.floating[Any]]
 
-Add = Callable[[int, str, Sequence[str], Array], None]
-"""Writes one sentence: its index, text, tokens and vectors."""
+Add = Callable[[int, str, str, Sequence[str], Array], None]
+"""Writes one sentence: its index, key (identifier, or index), text, tokens and vectors."""
 
 LARGEST_INDEX = 1 << 31
 """Bytes of JSON in HDF5 files; a variable-length string of HDF5 ends at 4 GiB."""
@@ -73,6 +74,7 @@ def open_writer(
     layers: str = "",
     sentence_index: bool = True,
     source: str | None = None,
+    ids: bool = False,
 ) -> VectorWriter:
     """Prepare a vector file; nothing is touched before the ``with`` block begins.
 
@@ -89,6 +91,9 @@ def open_writer(
             memory of a few times the size of the text.
         source: Where the sentences come from, as one more column of a Parquet file; other
             formats do not store it.
+        ids: Sentences have identifiers of their own. They are the keys of HDF5, ``.npz`` and
+            safetensors files instead of numbers, a column of Parquet files, and a list in a
+            ``.json`` file beside a ``.npy`` file. HDF5 files then have no ``sentence_to_index``.
 
     Raises:
         DataError: The suffix is unknown, cannot hold vectors of tokens, or the folder is missing.
@@ -113,17 +118,17 @@ def open_writer(
     def sink(temporary: Path) -> AbstractContextManager[Add]:
         match suffix:
             case ".parquet":
-                return parquet_sink(temporary, stored, metadata, source)
+                return parquet_sink(temporary, stored, metadata, source, ids)
             case ".npz":
                 return npz_sink(temporary)
             case ".npy":
-                return npy_sink(temporary, stored)
+                return npy_sink(temporary, stored, Path(path).with_suffix(".json") if ids else None)
             case ".safetensors":
-                return safetensors_sink(temporary, stored, metadata)
+                return safetensors_sink(temporary, stored, metadata, ids)
             case _:
-                return hdf5_sink(temporary, sentence_index)
+                return hdf5_sink(temporary, sentence_index and not ids, ids)
 
-    return VectorWriter(path, sink, stored, pooled)
+    return VectorWriter(path, sink, stored, pooled, ids)
 
 
 class VectorWriter:
@@ -135,8 +140,10 @@ class VectorWriter:
         sink: Callable[[Path], AbstractContextManager[Add]],
         dtype: np.dtype[Any],
         pooled: bool,
+        ids: bool,
     ) -> None:
         self._path = path
+        self._ids = ids
         self._target = final_path(path)
         self._sink = sink
         self._dtype = dtype
@@ -157,7 +164,15 @@ class VectorWriter:
         self._add = None
         self._cleanup.__exit__(*raised)
 
-    def write(self, index: int, sentence: str, tokens: Sequence[str], vectors: ArrayLike) -> None:
+    def write(
+        self,
+        index: int,
+        sentence: str,
+        tokens: Sequence[str],
+        vectors: ArrayLike,
+        *,
+        id: str | None = None,
+    ) -> None:
         """Write one sentence.
 
         Args:
@@ -165,9 +180,11 @@ class VectorWriter:
             sentence: Its text.
             tokens: Its tokens; there may be none.
             vectors: (T, 2P) or (L+1, T, 2P); pooled: (2P,) or (L+1, 2P).
+            id: Its identifier, in a file that was opened with `ids`.
 
         Raises:
-            DataError: Indices do not grow, shapes do not fit, or a number is out of range.
+            DataError: Indices do not grow, an identifier is missing or occurs twice, shapes do not
+                fit, or a number is out of range.
         """
         if self._add is None:
             raise DataError(f"{self._path}: the file is not open. Write inside a 'with' block.")
@@ -176,9 +193,15 @@ class VectorWriter:
                 f"{self._path}: sentence {index} comes after sentence {self._last}. Indices start "
                 "at 0 and must grow."
             )
+        if self._ids != (id is not None):
+            raise DataError(
+                f"{self._path}, sentence {index}: the identifier is {id!r}, and the file was "
+                f"opened with ids={self._ids}. Give all sentences one, or none."
+            )
         array = np.asarray(vectors)
         self._check_shape(index, len(tokens), array)
-        self._add(index, sentence, tokens, self._convert(index, array))
+        key = str(index) if id is None else id
+        self._add(index, key, sentence, tokens, self._convert(index, array))
         self._last = index
 
     def _check_shape(self, index: int, count: int, array: NDArray[Any]) -> None:
@@ -225,7 +248,7 @@ class WrittenCounts:
 
 def write_vectors(
     elmo: Elmo,
-    texts: Iterable[str | list[str]],
+    texts: Iterable[str | list[str] | TextRecord],
     writer: VectorWriter,
     *,
     first: int = 0,
@@ -237,7 +260,7 @@ def write_vectors(
 
     Args:
         elmo: The model.
-        texts: Sentences as text or as tokens.
+        texts: Sentences as text, as tokens, or as records of `elmokit.text.read_records`.
         writer: Where the vectors go.
         first: The number of the first sentence.
         progress: Show a bar if standard error is a terminal.
@@ -246,22 +269,34 @@ def write_vectors(
     """
     from tqdm.auto import tqdm
 
-    pairs = ((text, elmo.tokenize(text) if isinstance(text, str) else text) for text in texts)
     # The second iterator is a batch window ahead of the first; tee buffers just that.
-    pending, prefetched = tee(pairs)
-    words = (tokens for _, tokens in prefetched)
+    pending, prefetched = tee(_records(elmo, texts))
+    words = (tokens for *_, tokens in prefetched)
     blocks = [words] if carry_rows is None else _blocks(words, carry_rows)
     vectors = (array for block in blocks for array in elmo.encode_stream(block, **options))
     counts = WrittenCounts()
     # disable=None: no bar when standard error is no terminal.
-    for (text, tokens), array in tqdm(
+    for (id, sentence, tokens), array in tqdm(
         zip(pending, vectors, strict=True), unit=" sentences", disable=None if progress else True
     ):
-        sentence = text if isinstance(text, str) else " ".join(text)
-        writer.write(first + counts.sentences, sentence, tokens, array)
+        writer.write(first + counts.sentences, sentence, tokens, array, id=id)
         counts.sentences += 1
         counts.tokens += len(tokens)
     return counts
+
+
+def _records(
+    elmo: Elmo, texts: Iterable[str | list[str] | TextRecord]
+) -> Iterator[tuple[str | None, str, list[str]]]:
+    """Identifier, text and tokens of each."""
+    for text in texts:
+        if isinstance(text, str):
+            yield None, text, elmo.tokenize(text)
+        elif isinstance(text, list):
+            yield None, " ".join(text), text
+        else:
+            tokens = elmo.tokenize(text.text) if text.tokens is None else text.tokens
+            yield text.id, text.text, tokens
 
 
 def _blocks(words: Iterator[list[str]], rows: int) -> Iterator[list[list[str]]]:
@@ -274,9 +309,19 @@ def replace_surrogates(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text)
 
 
+def _second(key: str, index: int) -> DataError:
+    return DataError(
+        f"Sentence {index}: the identifier {key!r} names vectors in this file already. Give each "
+        "sentence its own."
+    )
+
+
 @contextmanager
-def hdf5_sink(path: Path, sentence_index: bool) -> Iterator[Add]:
+def hdf5_sink(path: Path, sentence_index: bool, ids: bool) -> Iterator[Add]:
     """AllenNLP's layout: a dataset per sentence and, at the end, the index of sentences.
+
+    With identifiers, SeqVec's: datasets are named by them, a slash, which would make a group, as
+    ``_``; the attribute ``original_id`` has it unchanged, as in bio_embeddings.
 
     The index is one JSON string, which HDF5 takes at once. It grows in a side file and is in memory
     only while the file is finished. Of equal sentences the last is found, because a JSON reader
@@ -286,8 +331,13 @@ def hdf5_sink(path: Path, sentence_index: bool) -> Iterator[Add]:
 
     file = create_hdf5(path)
 
-    def add(number: int, sentence: str, tokens: Sequence[str], array: Array) -> None:
-        file.create_dataset(str(number), data=array)
+    def add(number: int, key: str, sentence: str, tokens: Sequence[str], array: Array) -> None:
+        name = "_" if key == "." else key.replace("/", "_")
+        if ids and name in file:
+            raise _second(key, number)
+        dataset = file.create_dataset(name, data=array)
+        if ids:
+            dataset.attrs["original_id"] = key
         if index is None:
             return
         # ASCII escapes keep NULs and lone surrogates, which an HDF5 string could not hold.
@@ -306,8 +356,8 @@ def hdf5_sink(path: Path, sentence_index: bool) -> Iterator[Add]:
                 index.write(b"}" if index.tell() else b"{}")
                 index.seek(0)
                 text = index.read().decode("ascii")
-                dataset = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
-                dataset[0] = text
+                stored = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
+                stored[0] = text
         file.close()
     finally:
         # After an error what was not written before is lost, and HDF5 may raise once more.
@@ -317,11 +367,11 @@ def hdf5_sink(path: Path, sentence_index: bool) -> Iterator[Add]:
 
 @contextmanager
 def parquet_sink(
-    path: Path, dtype: np.dtype[Any], metadata: Mapping[str, str], source: str | None
+    path: Path, dtype: np.dtype[Any], metadata: Mapping[str, str], source: str | None, ids: bool
 ) -> Iterator[Add]:
     """A row per sentence: index, text, tokens, the flat vectors and their shape.
 
-    With a `source`, that column comes first.
+    With a `source`, that column comes first; with `ids`, a column ``id`` follows the index.
     """
     try:
         import pyarrow as pa
@@ -334,6 +384,7 @@ def parquet_sink(
         [
             *(("source", pa.string()) for _ in sources),
             ("index", pa.int64()),
+            *([("id", pa.string())] if ids else []),
             ("text", pa.string()),
             ("tokens", pa.list_(pa.string())),
             ("vectors", pa.list_(pa.from_numpy_dtype(dtype))),
@@ -341,13 +392,13 @@ def parquet_sink(
         ],
         metadata={f"elmokit.{key}": value for key, value in metadata.items()},
     )
-    rows: list[tuple[int, str, list[str], Array]] = []
+    rows: list[tuple[int, str, str, list[str], Array]] = []
     buffered = 0  # bytes
 
-    def add(index: int, sentence: str, tokens: Sequence[str], array: Array) -> None:
+    def add(index: int, key: str, sentence: str, tokens: Sequence[str], array: Array) -> None:
         nonlocal buffered
         text, names = replace_surrogates(sentence), [replace_surrogates(t) for t in tokens]
-        rows.append((index, text, names, array.copy()))
+        rows.append((index, replace_surrogates(key), text, names, array.copy()))
         buffered += 512 + array.nbytes + 4 * len(text) + sum(64 + 4 * len(name) for name in names)
         if buffered >= GROUP_BYTES:
             flush()
@@ -356,7 +407,7 @@ def parquet_sink(
         nonlocal buffered
         if not rows:
             return
-        indices, texts, tokens, arrays = zip(*rows, strict=True)
+        indices, keys, texts, tokens, arrays = zip(*rows, strict=True)
         offsets = np.cumsum([0, *(array.size for array in arrays)], dtype=np.int64)
         if offsets[-1] >= 1 << 31:
             raise DataError(
@@ -367,6 +418,7 @@ def parquet_sink(
         columns = [
             *(pa.array([name] * len(indices)) for name in sources),
             pa.array(indices, pa.int64()),
+            *([pa.array(keys, pa.string())] if ids else []),
             pa.array(texts, pa.string()),
             pa.array(tokens, pa.list_(pa.string())),
             pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values),
@@ -389,8 +441,10 @@ def parquet_sink(
 def npz_sink(path: Path) -> Iterator[Add]:
     """A zip archive with one ``.npy`` member per sentence, not compressed."""
 
-    def add(index: int, sentence: str, tokens: Sequence[str], array: Array) -> None:
-        about = zipfile.ZipInfo(f"{index}.npy")  # without a time: equal vectors, equal files
+    def add(index: int, key: str, sentence: str, tokens: Sequence[str], array: Array) -> None:
+        about = zipfile.ZipInfo(f"{key}.npy")  # without a time: equal vectors, equal files
+        if about.filename in archive.NameToInfo:
+            raise _second(key, index)
         with archive.open(about, "w", force_zip64=True) as member:
             np.lib.format.write_array(member, array, allow_pickle=False)
 
@@ -399,12 +453,15 @@ def npz_sink(path: Path) -> Iterator[Add]:
 
 
 @contextmanager
-def npy_sink(path: Path, dtype: np.dtype[Any]) -> Iterator[Add]:
-    """One array with a row per sentence. Its header has a fixed size and is written last."""
+def npy_sink(path: Path, dtype: np.dtype[Any], id_path: Path | None) -> Iterator[Add]:
+    """One array with a row per sentence. Its header has a fixed size and is written last.
+
+    The identifiers of the rows, if there are any, go to a JSON list at `id_path`.
+    """
     rows = 0
     shape: tuple[int, ...] = (0,)
 
-    def add(index: int, sentence: str, tokens: Sequence[str], array: Array) -> None:
+    def add(index: int, key: str, sentence: str, tokens: Sequence[str], array: Array) -> None:
         nonlocal rows, shape
         if index != rows:  # a row's number is its index
             raise DataError(
@@ -413,9 +470,16 @@ def npy_sink(path: Path, dtype: np.dtype[Any]) -> Iterator[Add]:
             )
         shape = array.shape
         file.write(array.tobytes())
+        if names is not None:
+            names.write(f"{',' if rows else '['}\n{json.dumps(key)}")
         rows += 1
 
-    with path.open("xb") as file:
+    with ExitStack() as stack:
+        names = None
+        if id_path is not None:
+            temporary = stack.enter_context(atomic_file(id_path))
+            names = stack.enter_context(temporary.open("x", encoding="ascii"))
+        file = stack.enter_context(path.open("xb"))
         file.write(bytes(NPY_HEADER_BYTES))
         yield add
         descr = np.lib.format.dtype_to_descr(dtype)
@@ -425,24 +489,32 @@ def npy_sink(path: Path, dtype: np.dtype[Any]) -> Iterator[Add]:
         text = repr(about).encode("ascii").ljust(space - 1) + b"\n"
         file.seek(0)
         file.write(magic + struct.pack("<H", space) + text)
+        if names is not None:
+            names.write("\n]\n" if rows else "[]\n")
 
 
 @contextmanager
 def safetensors_sink(
-    path: Path, dtype: np.dtype[Any], metadata: Mapping[str, str]
+    path: Path, dtype: np.dtype[Any], metadata: Mapping[str, str], ids: bool
 ) -> Iterator[Add]:
-    """Tensors named by index. The header comes first but is known last.
+    """Tensors named by key. The header comes first but is known last.
 
     Data and header grow in two side files, which are joined at the end: finishing needs the size of
     the data a second time on disk, but not in memory.
     """
     kind = {"float32": "F32", "float16": "F16"}[dtype.name]
+    taken = {"__metadata__"}  # further identifiers; numbers differ by themselves
 
-    def add(index: int, sentence: str, tokens: Sequence[str], array: Array) -> None:
+    def add(index: int, key: str, sentence: str, tokens: Sequence[str], array: Array) -> None:
+        if ids:
+            if key in taken:
+                raise _second(key, index)
+            taken.add(key)
         begin = data.tell()
         data.write(array.tobytes())
         about = {"dtype": kind, "shape": array.shape, "data_offsets": [begin, data.tell()]}
-        header.write(f',"{index}":{json.dumps(about, separators=(",", ":"))}'.encode("ascii"))
+        name, value = json.dumps(key), json.dumps(about, separators=(",", ":"))
+        header.write(f",{name}:{value}".encode("ascii"))
         if header.tell() + 8 > LARGEST_HEADER:
             raise DataError(
                 f"Sentence {index}: the header exceeds {LARGEST_HEADER} bytes, the most that "

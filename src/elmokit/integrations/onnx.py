@@ -142,8 +142,8 @@ class OnnxElmo:
 
         Args:
             sentences: One sentence as text, or many, each as text or as a list of tokens.
-            layers: ``"mean"``, ``"top"``, ``"all"``, ``"mix"``, a layer's number, or one weight
-                per layer (used as they are).
+            layers: ``"mean"``, ``"sum"``, ``"top"``, ``"all"``, ``"mix"``, a layer's number, or one
+                weight per layer (used as they are).
             pool: ``"mean"`` or ``"max"`` over the tokens gives one vector per sentence.
             batch_tokens: The most tokens run together.
             progress: Show a progress bar on a terminal when it takes long.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -54,6 +54,8 @@ def encode_files(
     tokenizer: str | None = None,
     sentences: bool = False,
     field: str = "text",
+    ids: str | None = None,
+    sequences: bool = False,
     dtype: DType = "float32",
     state: Literal["fresh", "warm"] = "fresh",
     batch_tokens: int | None = None,
@@ -81,6 +83,8 @@ def encode_files(
         tokenizer: How text is split, instead of the model's tokeniser.
         sentences: Split each text into sentences first.
         field: Key or column that holds the text.
+        ids: Key or column that holds identifiers, which become a column; those of FASTA always do.
+        sequences: The texts are amino-acid sequences; see `elmokit.text.read_records`.
         dtype: How numbers are stored.
         state: The initial state of a sentence, as for `Elmo.encode`.
         batch_tokens: The most tokens run together; left out, the device's default.
@@ -120,11 +124,14 @@ def encode_files(
         "pool": pool,
         "sentences": sentences,
         "field": field,
+        "ids": ids,
+        "sequences": sequences or None,  # None: folders without this setting are continued
         "dtype": dtype,
         "state": state,
         "precision": precision,
         "piece_lines": piece_lines,
     }
+    read = {"field": field, "sentences": sentences, "ids": ids, "sequences": sequences}
     if manifest is not None:
         pieces.check_same(folder, manifest, settings, found)
     folder.mkdir(exist_ok=True)
@@ -134,7 +141,7 @@ def encode_files(
                 resources = worker_resources(ray, workers, use_gpu=use_gpu, address=address)
                 manifest = pieces.read_manifest(folder)
                 if manifest is None:
-                    texts = _count(ray, found, field, sentences)
+                    texts = _count(ray, found, read)
                     manifest = pieces.describe(settings, found, texts)
                     pieces.write_manifest(folder, manifest)
                 texts = pieces.check_same(folder, manifest, settings, found)
@@ -151,7 +158,7 @@ def encode_files(
                         else device,
                         "precision": precision,
                     },
-                    read={"field": field, "sentences": sentences},
+                    read=read,
                     encode={
                         "layers": layers,
                         "pool": pool,
@@ -197,10 +204,10 @@ def _name(layers: Any) -> str:
     return ",".join(map(str, layers)) if isinstance(layers, list) else str(layers)
 
 
-def _count(ray: Any, inputs: Sequence[pieces.InputFile], field: str, sentences: bool) -> list[int]:
+def _count(ray: Any, inputs: Sequence[pieces.InputFile], read: Mapping[str, Any]) -> list[int]:
     """The number of texts of each input, which is read once for it."""
     task = ray.remote(max_retries=-1)(count_texts)
-    counts = ray.get([task.remote(given.path, field, sentences) for given in inputs])
+    counts = ray.get([task.remote(given.path, read) for given in inputs])
     for _, problem in counts:
         if problem:
             raise DataError(problem)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from elmokit.encode.writers import open_writer, write_vectors
 from elmokit.errors import CheckpointError, DataError, ElmokitError
 from elmokit.files import atomic_file, remove_stale
-from elmokit.text.readers import Text, read_texts
+from elmokit.text.readers import Text, TextRecord, is_fasta, read_records, read_texts
 from elmokit.text.sentences import split_texts
 
 if TYPE_CHECKING:
@@ -258,16 +258,22 @@ class PieceReader:
     Args:
         field: Key or column that holds the text.
         sentences: Split texts into sentences first.
+        ids: Key or column that holds identifiers.
+        sequences: The texts are amino-acid sequences.
     """
 
-    def __init__(self, field: str, sentences: bool) -> None:
+    def __init__(
+        self, field: str, sentences: bool, ids: str | None = None, sequences: bool = False
+    ) -> None:
         self._field = field
         self._sentences = sentences
+        self._ids = ids
+        self._sequences = sequences
         self._path = ""
         self._next = 0
-        self._texts: Iterator[Text] = iter(())
+        self._texts: Iterator[Text | TextRecord] = iter(())
 
-    def texts(self, path: str) -> Iterator[Text]:
+    def texts(self, path: str) -> Iterator[Text | TextRecord]:
         """All texts of a file.
 
         Raises:
@@ -277,10 +283,12 @@ class PieceReader:
             raise DataError(
                 f"{path}: the machine {socket.gethostname()} does not see it. {_SHARED}"
             )
+        if self._ids is not None or self._sequences or is_fasta(path):
+            return read_records(path, field=self._field, ids=self._ids, sequences=self._sequences)
         texts = read_texts(path, field=self._field)
         return split_texts(texts) if self._sentences else texts
 
-    def read(self, path: str, first: int, stop: int) -> list[Text]:
+    def read(self, path: str, first: int, stop: int) -> list[Text | TextRecord]:
         """The texts from number `first` on, up to `stop`.
 
         Raises:
@@ -296,10 +304,10 @@ class PieceReader:
         return found
 
 
-def count_texts(path: str, field: str, sentences: bool) -> tuple[int, str]:
+def count_texts(path: str, read: Mapping[str, Any]) -> tuple[int, str]:
     """How many texts a file has, or what is wrong with it."""
     try:
-        return sum(1 for _ in PieceReader(field, sentences).texts(path)), ""
+        return sum(1 for _ in PieceReader(**read).texts(path)), ""
     except (ElmokitError, OSError) as error:
         return 0, _message(error)
 
@@ -337,7 +345,8 @@ class PieceEncoder:
         texts = self._reader.read(path, first, stop)
         if os.path.getsize(path) != size:
             raise DataError(f"{path}: {_CHANGED}")
-        writer = open_writer(Path(job.folder, file), source=source, **job.write)
+        ids = any(isinstance(text, TextRecord) and text.id is not None for text in texts[:1])
+        writer = open_writer(Path(job.folder, file), source=source, ids=ids, **job.write)
         with writer:
             counts = write_vectors(
                 self._elmo, texts, writer, first=first, progress=False, **job.encode

@@ -20,12 +20,12 @@ ModelName = Annotated[
 Whole = Annotated[StrictInt, Field(ge=-10_000, le=10_000)]
 Weight = Annotated[float, Field(ge=-1e4, le=1e4, allow_inf_nan=False)]
 Layers = Annotated[
-    Literal["mean", "top", "all", "mix"]
+    Literal["mean", "sum", "top", "all", "mix"]
     | Annotated[StrictInt, Field(ge=-100, le=100)]
     | Annotated[  # `layer_weights` tells them apart
         list[StrictInt | Weight], Field(fail_fast=True, max_length=100)
     ],
-    Field(description="mean, top, all, mix, a layer's number, or one weight per layer."),
+    Field(description="mean, sum, top, all, mix, a layer's number, or one weight per layer."),
 ]
 Pool = Annotated[
     Literal["mean", "max"] | None, Field(description="One vector per sentence, over its tokens.")

@@ -16,9 +16,11 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, cast
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from elmokit.errors import DataError, MissingExtraError
+from elmokit.text.sequences import FASTA_SUFFIXES, clean_sequence, fasta_records
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -43,7 +45,7 @@ _MAGIC: dict[str, tuple[bytes, ...]] = {
 _LONGEST_MAGIC = 10
 # Small, because a zstd block of four bytes may decompress to 128 KiB, all of it at once.
 _ZSTD_CHUNK = 256
-
+_LONGEST_ID = 1000
 
 _watched: ContextVar[Callable[[int], None] | None] = ContextVar("watched", default=None)
 
@@ -63,8 +65,8 @@ def read_texts(source: str | os.PathLike[str], *, field: str = "text") -> Iterat
 
     The suffix of the name, before any .gz, .bz2, .xz or .zst, decides the format: ``.jsonl`` and
     ``.ndjson`` (a string per line, or an object), ``.csv`` and ``.tsv`` (with a header row),
-    ``.parquet``; anything else, and standard input, is one text per line. Compression is detected
-    from the bytes, whatever the name says.
+    ``.parquet``; ``.fasta``, ``.fa`` and ``.faa`` (see `read_records`); anything else, and standard
+    input, is one text per line. Compression is detected from the bytes, whatever the name says.
 
     Only ``\n`` and ``\r\n`` end a line. A blank line is an empty text, so the n-th text of a text
     file is its n-th line.
@@ -74,27 +76,119 @@ def read_texts(source: str | os.PathLike[str], *, field: str = "text") -> Iterat
         field: the object key or the column that holds the text.
 
     Returns:
-        An iterator over strings; or lists of tokens, where a JSON field or Parquet column has them.
+        An iterator over strings; or lists of tokens, where a JSON field or Parquet column has
+        them, and of residues, for FASTA.
 
     Raises:
         DataError: at once if there is no such file; while reading, if a line cannot be read.
         MissingExtraError: for .zst and .parquet without the packages of the extra ``data``.
     """
     name, suffix, compression = _file(source)
-    if name == "-":
-        return _read_lines("-", "")
-    if suffix == ".parquet":
-        if compression:
-            raise DataError(
-                f"{name}: Parquet is read from its end and compresses its own columns. "
-                f"Decompress the {compression} first."
-            )
-        return _read_parquet(name, field)
-    if suffix in (".jsonl", ".ndjson"):
-        return _read_jsonl(name, compression, field)
-    if suffix in (".csv", ".tsv"):
-        return _read_csv(name, compression, field, delimiter="," if suffix == ".csv" else "\t")
+    if suffix in FASTA_SUFFIXES:
+        records = fasta_records(name, _numbered_lines(name, compression))
+        return (list(clean_sequence(sequence, where)) for where, _, sequence in records)
+    if suffix in _WITH_FIELDS:
+        return (values[0] for _, values in _read_fields(name, suffix, compression, (field,)))
     return _read_lines(name, compression)
+
+
+class TextRecord(NamedTuple):
+    """One text of a file, as `read_records` reads it."""
+
+    id: str | None
+    text: str
+    tokens: list[str] | None
+    """Of a text that was tokenised before; the residues of a sequence."""
+
+
+def is_fasta(source: str | os.PathLike[str]) -> bool:
+    """Whether the name is that of a FASTA file, compressed or not."""
+    return data_suffix(os.fspath(source))[0] in FASTA_SUFFIXES
+
+
+def read_records(
+    source: str | os.PathLike[str],
+    *,
+    field: str = "text",
+    ids: str | None = None,
+    sequences: bool = False,
+) -> Iterator[TextRecord]:
+    """Read the texts of a file with their identifiers, or amino-acid sequences.
+
+    A FASTA file holds sequences; so does a file of lines, or standard input, that is read with
+    `sequences` and begins with ``>``. The identifier is the first word of the header. A sequence is
+    cleaned: letters become capitals; white space, gaps (``-`` and ``.``) and the stop (``*``) at
+    its end are removed. One residue is one token.
+
+    Args:
+        source: as in `read_texts`.
+        field: the object key or the column that holds the text or the sequence.
+        ids: the object key or the column that holds the identifiers.
+        sequences: the texts are amino-acid sequences; a FASTA file's always are.
+
+    Raises:
+        DataError: as in `read_texts`; a sequence is empty or holds something else than letters; or
+            an identifier is missing, cannot be a key, or occurs twice.
+    """
+    name, suffix, compression = _file(source)
+    if ids is not None and suffix not in _WITH_FIELDS:
+        raise DataError(
+            f"{_label(name)}: identifiers are a field of CSV, TSV, JSONL and Parquet files, and "
+            "this is none; those of FASTA are read from its headers."
+        )
+    return _records(name, suffix, compression, field, ids, sequences)
+
+
+def _records(
+    name: str, suffix: str, compression: str, field: str, ids: str | None, sequences: bool
+) -> Iterator[TextRecord]:
+    first_seen: dict[str, str] = {}
+    for where, id, value in _named_values(name, suffix, compression, field, ids, sequences):
+        if id is not None:
+            _check_id(id, where)
+            line = where.rpartition(", ")[2]
+            if (first := first_seen.setdefault(id, line)) is not line:
+                raise DataError(
+                    f"{where}: the identifier {id!r} occurs a second time, after {first}. Vectors "
+                    "are found by it: give each its own."
+                )
+        if sequences or suffix in FASTA_SUFFIXES:
+            sequence = clean_sequence("".join(value), where)
+            yield TextRecord(id, sequence, list(sequence))
+        elif isinstance(value, list):
+            yield TextRecord(id, " ".join(value), value)
+        else:
+            yield TextRecord(id, value, None)
+
+
+def _named_values(
+    name: str, suffix: str, compression: str, field: str, ids: str | None, sequences: bool
+) -> Iterator[tuple[str, str | None, Text]]:
+    """Yield where a text is, its identifier and the text."""
+    if suffix in _WITH_FIELDS:
+        fields = (field,) if ids is None else (field, ids)
+        for where, values in _read_fields(name, suffix, compression, fields):
+            yield where, None if ids is None else str(values[1]), values[0]
+        return
+    lines = _numbered_lines(name, compression)
+    if sequences and suffix not in FASTA_SUFFIXES:
+        first = next(lines, (0, ""))
+        lines = chain([first], lines) if first[0] else lines
+        if first[1].startswith(">"):
+            suffix = FASTA_SUFFIXES[0]
+    if suffix in FASTA_SUFFIXES:
+        yield from fasta_records(_label(name), lines)
+        return
+    for number, line in lines:
+        yield f"{_label(name)}, line {number}", None, line.removesuffix("\n").removesuffix("\r")
+
+
+def _check_id(id: str, where: str) -> None:
+    if not id or len(id) > _LONGEST_ID or not id.isprintable():
+        raise DataError(
+            f"{where}: the identifier {id[:40]!r} cannot be the name of vectors. Use 1 to "
+            f"{_LONGEST_ID} characters, without line breaks and control characters."
+        )
 
 
 def numbered_lines(source: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
@@ -135,58 +229,90 @@ def _read_lines(name: str, compression: str) -> Iterator[Text]:
         yield line.removesuffix("\n").removesuffix("\r")
 
 
-def _read_jsonl(name: str, compression: str, field: str) -> Iterator[Text]:
+_WITH_FIELDS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+
+
+def _read_fields(
+    name: str, suffix: str, compression: str, fields: tuple[str, ...]
+) -> Iterator[tuple[str, list[Text]]]:
+    """Yield where a row is and the values of its fields: a text, and perhaps an identifier."""
+    if suffix == ".parquet":
+        if compression:
+            raise DataError(
+                f"{name}: Parquet is read from its end and compresses its own columns. "
+                f"Decompress the {compression} first."
+            )
+        return _read_parquet(name, fields)
+    if suffix in (".jsonl", ".ndjson"):
+        return _read_jsonl(name, compression, fields)
+    return _read_csv(name, compression, fields, delimiter="," if suffix == ".csv" else "\t")
+
+
+def _read_jsonl(
+    name: str, compression: str, fields: tuple[str, ...]
+) -> Iterator[tuple[str, list[Text]]]:
     for number, line in _numbered_lines(name, compression):
-        if line.isspace():
-            yield ""
-            continue
         where = f"{_label(name)}, line {number}"
+        if line.isspace():
+            yield where, [""] * len(fields)
+            continue
         value = parse_json(line, where)
         if not isinstance(value, str | dict):
             raise DataError(
                 f"{where}: found {json_kind(value)}; each line must be a JSON string, or an object "
-                f"with the field {field!r}."
+                f"with the field {fields[0]!r}."
             )
-        text = field_text(value, field, where) if isinstance(value, dict) else value
-        refuse_surrogates(text, line, where)
-        yield text
+        if isinstance(value, dict):
+            if missing := [field for field in fields if field not in value]:
+                raise _missing_field(where, missing[0], list(value))
+            values = [_text_or_tokens(value[fields[0]], where, fields[0])]
+            values += [_id_value(value[field], where, field) for field in fields[1:]]
+        elif len(fields) > 1:
+            raise _missing_field(where, fields[1], [])
+        else:
+            values = [value]
+        refuse_surrogates(values, line, where)
+        yield where, values
 
 
-def _read_csv(name: str, compression: str, field: str, *, delimiter: str) -> Iterator[Text]:
+def _read_csv(
+    name: str, compression: str, fields: tuple[str, ...], *, delimiter: str
+) -> Iterator[tuple[str, list[Text]]]:
     # The limit is the process's, so it is only ever raised; C long is 32 bits on some systems.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     lines = (line for _, line in _numbered_lines(name, compression))
     # strict: a stray quote must be an error, or it would swallow the rest of the file.
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] | None = None
-    column = 0
+    columns: list[int] = []
     try:
         for row in rows:
             where = f"{_label(name)}, line {rows.line_num}"
             if header is None:
                 header = row
-                if field not in header:
-                    raise _missing_field(where, field, header)
-                column = header.index(field)
+                for field in fields:
+                    if field not in header:
+                        raise _missing_field(where, field, header)
+                columns = [header.index(field) for field in fields]
             elif not row:
-                yield ""
+                yield where, [""] * len(fields)
             elif len(row) != len(header):
                 raise DataError(
                     f"{where}: {len(row)} columns where the header has {len(header)}. "
                     'Put "quotes" around a text that contains the separator or a line break.'
                 )
             else:
-                yield row[column]
+                yield where, [row[column] for column in columns]
     except csv.Error as error:
         raise DataError(
             f"{_label(name)}, line {rows.line_num}: not valid CSV ({error}). Put a text that "
             'contains quotes between quotes, and write each of its own twice ("").'
         ) from error
     if header is None:
-        raise DataError(f"{name} is empty. Its first row must name the columns, {field!r} too.")
+        raise DataError(f"{name} is empty. Its first row must name the columns, {fields[0]!r} too.")
 
 
-def _read_parquet(name: str, field: str) -> Iterator[Text]:
+def _read_parquet(name: str, fields: tuple[str, ...]) -> Iterator[tuple[str, list[Text]]]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -196,12 +322,17 @@ def _read_parquet(name: str, field: str) -> Iterator[Text]:
     try:
         with pyarrow.parquet.ParquetFile(name) as file:
             columns = file.schema_arrow.names
-            if field not in columns:
-                raise _missing_field(name, field, columns)
-            for batch in file.iter_batches(_PARQUET_BATCH, columns=[field]):
-                for value in batch.column(field).to_pylist():
+            for field in fields:
+                if field not in columns:
+                    raise _missing_field(name, field, columns)
+            for batch in file.iter_batches(_PARQUET_BATCH, columns=list(dict.fromkeys(fields))):
+                lists = [batch.column(field).to_pylist() for field in fields]
+                for value, *others in zip(*lists, strict=True):
                     row += 1
-                    yield _text_or_tokens(value, f"{name}, row {row}", field)
+                    where = f"{name}, row {row}"
+                    values = [_text_or_tokens(value, where, fields[0])]
+                    named = zip(others, fields[1:], strict=True)
+                    yield where, values + [_id_value(other, where, field) for other, field in named]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{name}, after row {row}: not a readable Parquet file ({error}). Write it again, or "
@@ -378,6 +509,15 @@ def _text_or_tokens(value: Any, where: str, field: str) -> Text:
         return cast(list[str], value)
     raise DataError(
         f"{where}: {field!r} holds {json_kind(value)}; a string or a list of strings is needed."
+    )
+
+
+def _id_value(value: Any, where: str, field: str) -> str:
+    """An identifier as text; whole numbers are usual ones."""
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return str(value)
+    raise DataError(
+        f"{where}: {field!r} holds {json_kind(value)}; an identifier is a string or a whole number."
     )
 
 

@@ -12,8 +12,11 @@ letter, or if the period belongs to an abbreviation, an initial or a list number
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from elmokit.text.tokens import NUMBERED, SHORT_FORMS, TITLES
+
+T = TypeVar("T")
 
 _BLANK_LINE = re.compile(r"(?>\r\n|[\r\n])[^\S\r\n]*+[\r\n]|\u2029")
 
@@ -67,7 +70,7 @@ def split_sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in sentence_spans(text)]
 
 
-def split_texts(texts: Iterable[str | list[str]]) -> Iterator[str | list[str]]:
+def split_texts(texts: Iterable[str | T]) -> Iterator[str | T]:
     """Split a stream of running text into sentences; a list of tokens is a sentence already."""
     for text in texts:
         yield from split_sentences(text) if isinstance(text, str) else [text]
