@@ -1,6 +1,11 @@
 """Add to a model's card what was measured: the results of the other scripts here.
 
-Run: python -m benchmarks.models.card src/elmokit/models/small-en
+Run: python -m benchmarks.models.card src/elmokit/models/small-en [--measure [NAME ...]]
+         [--data FOLDER] [--device cuda] [--float RUN]
+
+With --measure the scripts are run first, on the folder's own bytes: all of them, or those named.
+What rounding costs needs the model before rounding, --float. Two results are made elsewhere:
+"reproduce" (it trains) and "text" (it needs the text).
 
 The folder's README.md is the card that ``elmokit pretrain`` wrote: text, licence, settings, time.
 Everything from "## What it is worth" on is written again from benchmarks/results/*_NAME.txt, where
@@ -11,13 +16,18 @@ model again are at the end.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
 from pathlib import Path
 
-from benchmarks.report import RESULTS
+from benchmarks.report import RESULTS, ROOT
 from elmokit.files import atomic_file
 
 HEADING = "## What it is worth"
 RESULT_TITLES = {
+    "text": "The text and its licences",
+    "size": "Size and loading",
     "perplexity": "Perplexity on held-out text",
     "senses": "Senses, misspelt forms, substitutes",
     "substitutes": "Rank of the true word among the substitutes",
@@ -28,14 +38,14 @@ RESULT_TITLES = {
 }
 """First part of a result's file name, and what the card calls it."""
 PROBED = "small-en"
-"""The model that benchmarks/quality was run for."""
+"""The model that benchmarks/quality was run for, with its baselines."""
+MEASURED = ("size", "perplexity", "senses", "substitutes", "probes", "storage", "speed")
 LIMITS = """## Limits
 
 - A small model of general text. It knows little of rare words, of news after its text was written
   and of the language of chats and tweets; `elmokit adapt` goes on training it on other text.
 - It repeats the views of its text, and their mistakes. Do not let it judge people.
-- Numbers in the larger matrices are rounded to 8 bits, those of the softmax to 4; the table above
-  says what that changes.
+- Numbers in the larger matrices are rounded to 8 or 4 bits; the table above says what that changes.
 """
 
 
@@ -55,8 +65,37 @@ def measured(name: str) -> str:
     return "\n".join(sections)
 
 
-def reproduce(name: str) -> str:
-    words = {"small-en": 60_000, "small-zh": 40_000}.get(name, 65_000)
+def commands(folder: Path, options: argparse.Namespace) -> dict[str, list[str]]:
+    """The arguments of each script that measures this model, by result."""
+    name, model = folder.name, str(folder)
+    save = ["--save", name]
+    data = [] if options.data is None else ["--data", str(options.data)]
+    read = [*data, "--device", options.device]
+    found = {
+        "size": ["size", model, *save],
+        "perplexity": ["perplexity", model, *read, *save],
+        "senses": ["senses", model, "--device", options.device, *save],
+        "speed": ["speed", model, *save],
+    }
+    if (folder / "counts.txt").is_file():
+        found["substitutes"] = ["substitutes", model, "dev", *read, *save]
+    if options.float is not None:
+        found["storage"] = ["storage", str(options.float), *save]
+    found = {
+        kind: [f"benchmarks.models.{script}", *rest] for kind, (script, *rest) in found.items()
+    }
+    if name.endswith("-en"):  # tags and senses are English
+        baselines = (
+            ["--save", "quality"] if name == PROBED else ["--only", "--save", f"probes_{name}"]
+        )
+        found["probes"] = ["benchmarks.quality.run", model, *read, *baselines]
+    return {kind: found[kind] for kind in MEASURED if kind in found}
+
+
+def reproduce(folder: Path) -> str:
+    name, path = folder.name, folder / "config.json"
+    shape = json.loads(path.read_text("utf-8"))["config"] if path.is_file() else {}
+    words = (shape.get("softmax") or {}).get("words", 65_000)
     return f"""## Make it again
 
 ```console
@@ -71,11 +110,19 @@ $ elmokit convert {name} {name}-compact --storage compact --words {words}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="the folder of an embedded model")
+    parser.add_argument("--measure", nargs="*", choices=MEASURED, help="run the scripts first")
+    parser.add_argument("--data", type=Path, help="folder of the corpora and tasks")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--float", type=Path, help="the model before rounding")
     options = parser.parse_args()
-    card = options.model / "README.md"
-    name = options.model.resolve().name
+    folder = options.model.resolve()
+    card, name = folder / "README.md", folder.name
+    if options.measure is not None:
+        for kind, arguments in commands(folder, options).items():
+            if kind in (options.measure or MEASURED):
+                subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True)
     training = card.read_text(encoding="utf-8").partition(HEADING)[0].rstrip()
-    text = "\n".join([training + "\n", measured(name), LIMITS, reproduce(name)])
+    text = "\n".join([training + "\n", measured(name), LIMITS, reproduce(folder)])
     with atomic_file(card) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

@@ -39,7 +39,7 @@ SAME_ARTICLE = 3
 BATCH = 1 << 21  # characters
 
 Hashes = npt.NDArray[np.uint64]
-_WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
+WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
 
 
 class WordHashes(dict[str, int]):
@@ -51,7 +51,7 @@ class WordHashes(dict[str, int]):
         return number
 
     def of(self, text: str) -> Hashes:
-        words = _WORD.findall(text.lower())
+        words = WORD.findall(text.lower())
         return np.fromiter(map(self.__getitem__, words), np.uint64, len(words))
 
 

@@ -286,7 +286,7 @@ def main() -> None:
     start = time.perf_counter()
     for probe in options.probes:
         for model in models:
-            found, seconds, peak = _in_process(probe, model, data.folder, sizes, options.device)
+            found, seconds, peak = in_process(probe, model, data.folder, sizes, options.device)
             for layer, values in found.items():
                 answers[model].setdefault(layer, {}).update(values)
             costs.append((probe, label(model), f"{seconds:.1f}", round(peak)))
@@ -297,9 +297,10 @@ def main() -> None:
     report(options.save or "quality", "\n".join(lines), options.save is not None)
 
 
-def _in_process(
+def in_process(
     probe: str, model: str, folder: Path, sizes: Sizes, device: str
 ) -> tuple[Answer, float, float]:
+    """An answer with its seconds and its peak in MiB, from a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(run_one, probe, model, folder, sizes, device).result()
 

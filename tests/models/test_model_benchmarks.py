@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import lzma
 import math
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +16,7 @@ import pytest
 import torch
 
 import elmokit
-from benchmarks.models import card, storage
+from benchmarks.models import card, size, storage, text_amount, text_table
 from benchmarks.models.perplexity import UNKNOWN, first, joined, sentences_of, wikitext
 from benchmarks.models.reproduce import first_difference, losses
 from benchmarks.models.senses import (
@@ -29,9 +33,11 @@ from benchmarks.models.speed import compare, published_small
 from benchmarks.models.substitutes import ALPHAS, sample
 from benchmarks.models.substitutes import measure as ranks_of
 from benchmarks.models.substitutes import table as rank_table
+from elmokit.checkpoints.sources import EMBEDDED
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.similarity import similarity
+from elmokit.lm.perplexity import perplexity
 from elmokit.lm.substitutes import UNIGRAM_EXPONENT
 from elmokit.training.settings import settings_for
 
@@ -233,3 +239,112 @@ def test_ranks_are_those_of_the_substitutes():
     assert found.best() in ALPHAS
     lines = rank_table(found, found)
     assert sum(line.startswith("the 200 most frequent") for line in lines) == 2
+
+
+def amount(tokens, words, unknown, ppl, **parts):
+    """A model of the experiment with text amounts, as its results file has it."""
+    dev = {"vocabulary": words, "oov_rate": unknown, "perplexity": ppl}
+    return {"tokens": tokens, "perplexity": {**dev, "tokens": 900, "predictions": 1000}, **parts}
+
+
+def test_perplexities_of_text_amounts_become_comparable():
+    small, large = amount(10**6, 11, 0.1, 50.0), amount(10**7, 20, 0.02, 60.0)
+    # 90 unknown words pay the choice among the 9 words that are lacking and <UNK>.
+    paid = 50 * math.exp(0.1 * 900 * math.log(10) / 1000)
+    assert text_amount.comparable(small["perplexity"], 20) == pytest.approx(paid)
+    assert text_amount.comparable(large["perplexity"], 20) == pytest.approx(60)
+
+
+def test_text_amounts_fill_a_table_and_a_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    layers = {"pos": {"layers": [80.0, 94.0, 93.0]}, "wsd": {"layers": [48.0, 63.0, 64.5]}}
+    models = {
+        "30m": amount(30_400_000, 20, 0.02, 60.0, **layers, ner={"f1": [30.0, 33.0]}),
+        "1m": amount(1_000_000, 11, 0.1, 50.0, **layers),
+    }
+    head, first, second = text_amount.table(models).splitlines()
+    assert head.split()[:3] == ["model", "million", "tokens"]
+    assert first.split()[:2] == ["1m", "1.0"]
+    assert (first.split()[-1], second.split()[-1]) == ("-", "31.50")
+    assert second.split()[1:6] == ["30.4", "20", "2.00", "60.00", "60.00"]
+    text_amount.draw(models, tmp_path / "amount.png")
+    assert (tmp_path / "amount.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_text_amounts_are_measured_once(tmp_path, monkeypatch, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"the cat {n} sees the dog ." for n in range(60)), "utf-8")
+    preset = settings_for("tiny", overrides=(*TINY_RUN, "run.max_steps=2"))
+    elmokit.pretrain(replace(preset, corpus=(str(text),), output=str(tmp_path / "1m")))
+    (tmp_path / "tasks").mkdir()
+    calls = []
+
+    def found(elmo, *_):
+        calls.append(elmo)
+        return perplexity(elmo, [["the", "cat", "."]])
+
+    monkeypatch.setattr(text_amount, "dev_perplexity", found)
+    arguments = [str(tmp_path / "1m"), "--parts", "perplexity", "--data", str(tmp_path)]
+    arguments += ["--results", str(tmp_path / "amount.json")]
+    for _ in range(2):
+        text_amount.main(arguments)
+    assert len(calls) == 1
+    card = (tmp_path / "1m" / "README.md").read_text("utf-8")
+    tokens = json.loads((tmp_path / "amount.json").read_text("utf-8"))["models"]["1m"]["tokens"]
+    assert f"{tokens:,} tokens for training" in card
+    assert capsys.readouterr().out.count("million tokens") == 2
+
+
+def test_text_amounts_need_a_card():
+    with pytest.raises(SystemExit, match="card"):
+        text_amount.training_tokens("# A model")
+
+
+def test_card_measures_a_model_by_one_command(tmp_path, monkeypatch):
+    folder = tmp_path / "nano-en"
+    folder.mkdir()
+    (folder / "README.md").write_text("# nano-en\n", encoding="utf-8")
+    (folder / "counts.txt").write_text("1\n")
+    started = []
+    monkeypatch.setattr(card.subprocess, "run", lambda command, **_: started.append(command[2:]))
+    for named, expected in (([], list(card.MEASURED)), (["speed"], ["speed"])):
+        started.clear()
+        arguments = [str(folder), "--measure", *named, "--data", "texts", "--float", "run-en"]
+        monkeypatch.setattr("sys.argv", ["card.py", *arguments])
+        card.main()
+        scripts = [command[0].rpartition(".")[2] for command in started]
+        assert scripts == ["run" if kind == "probes" else kind for kind in expected]
+        for script, *rest in started:
+            code = (ROOT / (script.replace(".", "/") + ".py")).read_text(encoding="utf-8")
+            for option in (argument for argument in rest if argument.startswith("--")):
+                assert f'"{option}"' in code, f"{script} {option}"
+
+
+def test_size_names_the_bytes_it_measured(monkeypatch, capsys):
+    folder = EMBEDDED / "test-tiny"
+    monkeypatch.setattr("sys.argv", ["size.py", str(folder), "--rounds", "1"])
+    size.main()
+    out = capsys.readouterr().out
+    assert hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest() in out
+    rows = {line.split()[0]: line.split()[-1] for line in out.splitlines() if line.strip()}
+    assert rows["all"] == f"{sum(path.stat().st_size for path in folder.iterdir()):,}"
+    assert float(rows["encoder"]) > 0
+
+
+def test_text_table_counts_every_source(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a-0.txt").write_text("One two.\nThree.\n\n\nFour, five.\n", encoding="utf-8")
+    (tmp_path / "a-1.txt.xz").write_bytes(lzma.compress("银行 six\n".encode()))
+    (tmp_path / "new.log").write_text("/home/someone/a.txt\n  7  words removed, known\n")
+    given = f"Some text | CC0 | {tmp_path}/a-*.txt {tmp_path}/*.xz"
+    arguments = ["text_table.py", given, "--removed", str(tmp_path / "new.log")]
+    monkeypatch.setattr("sys.argv", arguments)
+    text_table.main()
+    out = capsys.readouterr().out
+    rows = [line.split() for line in out.splitlines() if line.startswith(("Some", "all"))]
+    assert rows[0][2:] == ["3", "4", "8", "41", "CC0"]
+    assert rows[1][1:] == ["3", "4", "8", "41"]
+    assert "someone" not in out
+    assert "7  words removed, known" in out
+    monkeypatch.setattr("sys.argv", ["text_table.py", "Some text | CC0 | nowhere-*.txt"])
+    with pytest.raises(SystemExit, match="no file"):
+        text_table.main()

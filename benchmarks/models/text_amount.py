@@ -1,0 +1,245 @@
+"""How much text does a model need? One shape, trained on more and more text, measured.
+
+Run: python -m benchmarks.models.text_amount MODEL ... [--parts perplexity pos wsd ner] [--quick]
+         [--data FOLDER] [--device cuda] [--seeds 0 1 2] [--results FILE] [--save]
+
+Each MODEL is a folder that ``elmokit pretrain`` wrote; its card says how many tokens of text it was
+trained on.
+
+| part | what is measured |
+|---|---|
+| perplexity | corpus-en, dev: full softmax, both directions, a zero initial state per sentence |
+| pos | linear probe of the tags of UD English EWT, layer by layer |
+| wsd | senses by the nearest SemCor centroid, four test sets together, layer by layer |
+| ner | WNUT-17: F1 of a small biLSTM with a CRF on the frozen model, mean over seeds |
+
+Less text has fewer words, and a small vocabulary makes a low perplexity: <UNK> is easy to predict.
+So perplexities are brought to the size of the largest vocabulary here: a model that lacks K words
+pays for every unknown word the choice among K + 1, all equally probable. Both numbers are shown.
+
+Parts that are finished are kept in the results file with their settings, so the same command
+continues where it was stopped. --save writes benchmarks/results/text_amount.txt and
+docs/images/how-much-text.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import elmokit
+from benchmarks.models.perplexity import measure as dev_perplexity
+from benchmarks.quality.data import FOLDER as UNPACKED
+from benchmarks.quality.data import Data
+from benchmarks.quality.run import QUICK, Sizes, in_process
+from benchmarks.report import RESULTS, ROOT, report
+from benchmarks.tasks.run import Benchmark, parsed
+from elmokit.checkpoints.fingerprint import fingerprint
+from elmokit.encode.speed import machine
+from elmokit.files import atomic_file
+from elmokit.lm.perplexity import Perplexity
+
+PARTS = ("perplexity", "pos", "wsd", "ner")
+PICTURE = ROOT / "docs" / "images" / "how-much-text.png"
+QUICK_TOKENS = 60_000
+"""Of dev, with --quick."""
+NER_HEAD = ("encoder.cells=64", "run.epochs=20", "run.patience=5")
+"""A smaller head than the recipe's: the model is measured, not the head."""
+Found = dict[str, Any]
+"""By part; each has its settings, too."""
+
+
+def training_tokens(card: str | None) -> int:
+    """What the card says that the model was trained on."""
+    said = re.search(r"([\d,]+) tokens for training", card or "")
+    if said is None:
+        raise SystemExit("a model's card (README.md) must say 'N tokens for training'")
+    return int(said[1].replace(",", ""))
+
+
+def comparable(found: Perplexity | Mapping[str, Any], largest: int) -> float:
+    """Perplexity over the words of the largest vocabulary."""
+    one = found if isinstance(found, Mapping) else found.to_dict()
+    lacking = largest - one["vocabulary"]
+    choices = one["tokens"] * one["oov_rate"] * math.log(lacking + 1)
+    return float(one["perplexity"] * math.exp(choices / one["predictions"]))
+
+
+class Experiment:
+    """All models, what was measured of them, and what is to be.
+
+    Args:
+        options: Of the command line.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._data = Data(options.data)
+        self.models: dict[str, Found] = {}
+        if options.results.is_file():
+            self.models = json.loads(options.results.read_text("utf-8"))["models"]
+
+    def run(self, model: str) -> None:
+        """Measure the parts of a model that are not finished."""
+        elmo = elmokit.load(model, device=self._options.device)
+        found = self.models.setdefault(Path(model).name, {})
+        found["tokens"] = training_tokens(elmo.checkpoint().card)
+        found["parameters"] = sum(p.numel() for p in elmo.bilm.parameters())
+        setup = {"model": fingerprint(elmo)[:12], "quick": self._options.quick}
+        for part in self._options.parts:
+            own = setup | ({"seeds": self._options.seeds} if part == "ner" else {})
+            if found.get(part, {}).get("setup") == own:
+                continue
+            found[part] = {
+                **getattr(self, f"_{part}")(model, elmo),
+                "setup": own,
+                "machine": machine(),
+            }
+            self._keep()
+            print(f"{Path(model).name} {part}", file=sys.stderr, flush=True)
+
+    def _perplexity(self, _: str, elmo: elmokit.Elmo) -> Found:
+        tokens = QUICK_TOKENS if self._options.quick else None
+        return dev_perplexity(elmo, "dev", self._data.folder, tokens).to_dict()
+
+    def _pos(self, model: str, _: elmokit.Elmo) -> Found:
+        return {"layers": self._probe("pos", model, "POS")}
+
+    def _wsd(self, model: str, _: elmokit.Elmo) -> Found:
+        return {"layers": self._probe("wsd", model, "WSD")}
+
+    def _probe(self, probe: str, model: str, column: str) -> list[float]:
+        """Scores of the layers."""
+        sizes = QUICK if self._options.quick else Sizes()
+        answer, _, _ = in_process(probe, model, self._data.folder, sizes, self._options.device)
+        return [answer[layer][column] for layer in sorted(answer) if layer >= 0]
+
+    def _ner(self, model: str, _: elmokit.Elmo) -> Found:
+        seeds = list(map(str, self._options.seeds))
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = ["wnut17", "--inputs", "elmo", "--elmo-en", model, "--seeds", *seeds]
+            arguments += ["--archives", str(self._data.folder / "tasks"), "--work", folder]
+            arguments += ["--cells", f"{folder}/cells.json", "--set", *NER_HEAD]
+            arguments += ["--device", self._options.device]
+            benchmark = Benchmark(parsed(arguments))
+            benchmark.run("wnut17")
+        return {"f1": [100 * cell["test"]["f1"] for cell in benchmark.cells.values()]}
+
+    def _keep(self) -> None:
+        with atomic_file(self._options.results) as temporary:
+            text = json.dumps({"models": self.models}, indent=1)
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def columns(models: Mapping[str, Found]) -> dict[str, dict[str, float]]:
+    """What the table and the plot show: by column, then by model, least text first."""
+    ordered = dict(sorted(models.items(), key=lambda item: item[1]["tokens"]))
+    words = [one["perplexity"]["vocabulary"] for one in ordered.values() if "perplexity" in one]
+    table: dict[str, dict[str, float]] = {"million tokens": {}}
+    for name, one in ordered.items():
+        row = {"million tokens": one["tokens"] / 1e6}
+        if "perplexity" in one:
+            dev = one["perplexity"]
+            row["vocabulary"] = dev["vocabulary"]
+            row["unknown, %"] = 100 * dev["oov_rate"]
+            row["perplexity"] = dev["perplexity"]
+            row["comparable"] = comparable(dev, max(words))
+        for part, title in (("pos", "POS"), ("wsd", "WSD")):
+            for layer, score in enumerate(one.get(part, {}).get("layers", ())):
+                row[f"{title}, layer {layer}"] = score
+        if "ner" in one:
+            row["NER"] = sum(one["ner"]["f1"]) / len(one["ner"]["f1"])
+        for column, value in row.items():
+            table.setdefault(column, {})[name] = value
+    return table
+
+
+def table(models: Mapping[str, Found]) -> str:
+    """A line per model."""
+    found = columns(models)
+    shown = {"vocabulary": "{:,.0f}", "million tokens": "{:,.1f}"}
+    cells = [["model", *found]]
+    for name in found["million tokens"]:
+        row = [
+            shown.get(column, "{:.2f}").format(values[name]) if name in values else "-"
+            for column, values in found.items()
+        ]
+        cells.append([name, *row])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells
+    )
+
+
+def draw(models: Mapping[str, Found], path: Path) -> None:
+    """Perplexity, POS, WSD and NER against tokens of text, both on a scale of tenfold steps."""
+    from matplotlib.figure import Figure
+
+    found = columns(models)
+    tokens = found["million tokens"]
+    panels = {
+        "perplexity (comparable)": ["comparable"],
+        "POS on EWT, accuracy in %": [name for name in found if name.startswith("POS")],
+        "WSD, F1 in %": [name for name in found if name.startswith("WSD")],
+        "NER on WNUT-17, F1 in %": ["NER"],
+    }
+    kept = {title: [c for c in names if c in found] for title, names in panels.items()}
+    kept = {title: names for title, names in kept.items() if names}
+    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    for number, (title, names) in enumerate(kept.items(), start=1):
+        axes = figure.add_subplot(1, len(kept), number)
+        for column, line in zip(names, ("o:", "s--", "D-"), strict=False):
+            values = found[column]
+            label = column.partition(", ")[2]
+            axes.plot(
+                [tokens[m] for m in values], list(values.values()), line, color="0.15", label=label
+            )
+        axes.set_xscale("log")
+        axes.set_xticks(list(tokens.values()), [f"{value:.3g}" for value in tokens.values()])
+        axes.minorticks_off()
+        if "comparable" in names:
+            axes.set_yscale("log")
+        if len(names) > 1:
+            axes.legend(frameon=False, fontsize=8)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("million tokens of text")
+        axes.spines[["top", "right"]].set_visible(False)
+    with atomic_file(path) as part:
+        figure.savefig(part, format=path.suffix[1:], dpi=120)
+
+
+def main(arguments: Iterable[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--quick", action="store_true", help="samples of dev, tags and senses")
+    parser.add_argument("--data", type=Path, help="folder of the corpora and tasks")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of ner")
+    parser.add_argument("--results", type=Path, default=RESULTS / "text_amount.json")
+    parser.add_argument("--plot", type=Path, help="where the picture goes")
+    parser.add_argument("--save", action="store_true", help="write the table and the picture")
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    UNPACKED.mkdir(parents=True, exist_ok=True)
+    experiment = Experiment(options)
+    for model in options.models:
+        experiment.run(model)
+    if not experiment.models:
+        parser.error("nothing was measured: give models")
+    notes = "comparable: perplexity over the words of the largest vocabulary; NER: mean over seeds"
+    report("text_amount", f"{table(experiment.models)}\n\n{notes}", options.save)
+    if picture := options.plot or (PICTURE if options.save else None):
+        draw(experiment.models, picture)
+
+
+if __name__ == "__main__":
+    main()
