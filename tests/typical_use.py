@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import elmokit
-from elmokit.encode import Embedded, LayerSimilarities, Use, UseMap, open_writer
+from elmokit.encode import Embedded, KnownModel, LayerSimilarities, Use, UseMap, open_writer
 from elmokit.lm import Perplexity, Score, Substitute, perplexity, score_stream
 from elmokit.tasks import Predictor, TextExample
 from elmokit.text import get_tokenizer, read_texts
@@ -28,6 +28,7 @@ elmo = elmokit.load()
 assert_type(elmo, elmokit.Elmo)
 assert_type(elmokit.load(Path("model"), device="cuda", precision="bfloat16"), elmokit.Elmo)
 assert_type(elmokit.Elmo.from_pretrained("small-zh", tokenizer="jieba"), elmokit.Elmo)
+assert_type(elmokit.models(language="zh"), list[KnownModel])
 assert_type(elmo.dim, int)
 assert_type(elmo.layers, int)
 assert_type(elmo.device, torch.device)

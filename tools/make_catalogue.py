@@ -16,6 +16,7 @@ import argparse
 import json
 import re
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,31 +24,23 @@ from urllib.parse import parse_qs, urlsplit
 FILE = Path(__file__).parents[1] / "src" / "elmokit" / "models" / "catalogue.json"
 
 GROUPS = {
-    "allennlp-": "english",
-    "ukp-": "english",
-    "crosslingual-": "crosslingual",
-    "archive-": "task-archives",
-    "hf-": "task-archives",
-    "tfhub-": "hubs",
-    "sparknlp-": "hubs",
-    "gluonnlp-": "hubs",
-    "manylangs-": "manylangs",
-    "nlpl-": "nlpl",
-    "deeppavlov-": "deeppavlov",
-    "embeddia-": "embeddia",
-    "india-": "india",
-    "catelmo": "biology",
-    "seqvec": "biology",
-    "protein-": "biology",
-    "oscar-": "languages",
+    "English models of AllenNLP and cuts of them": "allennlp-* ukp-*",
+    "Models contributed to AllenNLP": "pt-wikipedia pt-brwac ja-exawizards de-tsystems eu-plur "
+    "ta-plur pubmed-allennlp transformer-elmo",
+    "Cross-lingual models of seven languages": "crosslingual-*",
+    "AllenNLP task models and Hugging Face repositories": "archive-* hf-*",
+    "TF-Hub, Spark NLP, GluonNLP": "tfhub-* sparknlp-* gluonnlp-*",
+    "ELMoForManyLangs": "manylangs-*",
+    "NLPL vectors repository": "nlpl-*",
+    "DeepPavlov (Russian)": "deeppavlov-*",
+    "EMBEDDIA": "embeddia-*",
+    "Languages of India": "india-*",
+    "Other languages": "pl-sdadas fr-oscar oscar-* ko-ratsgo te-clickbait",
+    "Domains of English": "bioelmo* clinical-* chem-patents materials-science title2vec "
+    "stackoverflow biomed-elmo-s3",
+    "Biology": "seqvec* catelmo* protein-*",
 }
-ONE_BY_ONE = {
-    "contributed": "pt-wikipedia pt-brwac ja-exawizards de-tsystems eu-plur ta-plur "
-    "pubmed-allennlp transformer-elmo",
-    "languages": "pl-sdadas fr-oscar ko-ratsgo te-clickbait",
-    "domains": "bioelmo bioelmo-checkpoint clinical-mimic-wiki chem-patents materials-science "
-    "title2vec stackoverflow biomed-elmo-s3",
-}
+"""Title of each group, and the models in it."""
 DOMAINS = {
     "wiki": "wikipedia",
     "twitter": "social media",
@@ -135,8 +128,9 @@ def plain(text: str) -> str:
     text = text.replace("hf.zsm.im/papers/2104.06546.md", "arXiv 2104.06546")
     text = text.replace("opened here, see weights.md", "the file itself")
     text = re.sub(r"paper text seen in the pages corpus; (.*) from memory", r"\1 unverified", text)
-    text = re.sub(r"[,;]? ?\(?formats\.md (marks it mem|[a-z]\.?\d?)\)?", "", text)
-    return text.replace(" ()", "").strip()
+    text = re.sub(r" ?\(formats\.md [^)]*\)", "", text)
+    text = re.sub(r"[,;] formats\.md [a-z]\.?\d?", "", text)
+    return text.strip()
 
 
 def stated(text: str | None) -> str | None:
@@ -144,21 +138,22 @@ def stated(text: str | None) -> str | None:
 
 
 def group(name: str) -> str:
-    for key, names in ONE_BY_ONE.items():
-        if name in names.split():
-            return key
-    return next(value for prefix, value in GROUPS.items() if name.startswith(prefix))
+    return next(
+        title
+        for title, patterns in GROUPS.items()
+        if any(fnmatch(name, pattern) for pattern in patterns.split())
+    )
 
 
 def domain(entry: dict[str, Any]) -> str:
-    if group(entry["id"]) == "task-archives" and entry["domain"] not in ("test", "unknown"):
+    if entry["id"].startswith(("archive-", "hf-")) and entry["domain"] not in ("test", "unknown"):
         return "task"
     word = entry["domain"].lower()
     if word.startswith("wikipedia + common crawl"):
         return "web"
     if word.startswith("general (wikipedia"):
         return "general"
-    return next((value for key, value in DOMAINS.items() if key in word), "general")
+    return next((value for key, value in DOMAINS.items() if key in word), "not stated")
 
 
 def direct(address: str) -> tuple[list[str], str]:
@@ -296,7 +291,8 @@ class Downloads:
         if archives:
             path = urlsplit(archives[0].partition(" (")[0]).path
             ending = next((e for e in (".zip", ".tar.gz", ".tar.bz2") if path.endswith(e)), "")
-            ending = ".zip" if "dropbox" in self.urls else ending or ".tar.gz"
+            is_zip = "dropbox" in self.urls or self.name == "ko-ratsgo"  # its script unzips it
+            ending = ".zip" if is_zip else ending or ".tar.gz"
             stored = f"{self.name}{ending}"
             self.sets.append([file("archive", stored, found, approximate_size=self.size)])
         if separate:

@@ -49,7 +49,11 @@ if TYPE_CHECKING:
     from elmokit.config import ModelConfig as ModelConfig
     from elmokit.encode.elmo import Elmo as Elmo
     from elmokit.encode.embedding import ElmoEmbedding as ElmoEmbedding
-    from elmokit.encode.loading import check_models as check_models, load as load
+    from elmokit.encode.loading import (
+        check_models as check_models,
+        load as load,
+        models as models,
+    )
     from elmokit.encode.similarity import similarity as similarity
     from elmokit.errors import (
         AmbiguousInputWarning as AmbiguousInputWarning,
@@ -69,7 +73,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "encode.loading": "check_models load",
+            "encode.loading": "check_models load models",
             "encode.elmo": "Elmo",
             "encode.embedding": "ElmoEmbedding",
             "encode.similarity": "similarity",

@@ -123,7 +123,7 @@ def test_examples_script_runs_the_program_it_is_given():
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ok" in done.stdout
-    assert "elmokit models --json" in done.stdout
+    assert "elmokit models --domain protein --json" in done.stdout
     assert done.stdout.endswith("all examples run\n")
 
 

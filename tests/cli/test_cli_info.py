@@ -49,24 +49,6 @@ def test_info_json(run, name):
     assert report["config"]["softmax"]["words"] == 42
 
 
-def test_models_lists_one_line_each(run, monkeypatch, tmp_path, model):
-    monkeypatch.setattr(sources, "EMBEDDED", tmp_path)
-    assert "no models" in run("models").out
-    assert json.loads(run("models", "--json").out) == []
-    for name in ("other", sources.DEFAULT_MODEL):
-        assert run("convert", model, tmp_path / name).code == 0
-    lines = run("models").out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == [
-        "other",
-        f"{sources.DEFAULT_MODEL} (default)",
-    ]
-    assert "for tests, 32 wide, 3 layers, 105,124 parameters, 42" in lines[0]
-    assert ": English, " in lines[1]
-    found = json.loads(run("models", "--json").out)
-    assert [entry["default"] for entry in found] == [False, True]
-    assert json.loads(run("info", "other", "--json").out)["bytes"] == found[0]["bytes"]
-
-
 def test_info_check_finds_every_embedded_model_right(run):
     result = run("info", "--check")
     assert (result.code, result.err) == (0, "")

@@ -76,6 +76,7 @@ class PublishedModel:
     name: str
     title: str
     group: str
+    """Title of the group of models that it belongs to."""
     domain: str
     status: Literal["documented", "unverified"]
     """Whether a document states the address and the kind of the files, or they are inferred."""
@@ -146,7 +147,8 @@ def find_published(name: str) -> PublishedModel | None:
 def suggest_names(name: str, most: int = 4) -> list[str]:
     """Names that a user may have meant: near in spelling, or models of that language."""
     key = name.strip().lower()
-    names = [*_aliases(), *_by_name()]
+    embedded = sorted(path.parent.name for path in CATALOGUE.parent.glob("*/config.json"))
+    names = [*embedded, *_aliases(), *_by_name()]
     near = get_close_matches(key, names, n=most, cutoff=0.75)
     near += [known for known in names if len(key) > 1 and known.startswith(f"{key}-")]
     near += [model.name for model in _by_name().values() if model.speaks(key)]

@@ -2,8 +2,9 @@
 
 One module per verb: encode, similar, table; corpus, pretrain (also adapt); train, evaluate, predict
 (with common options in task_options); probe; convert, serve, bench. lm has the language model's
-verbs (score, perplexity, substitutes, generate), info also models and recipes; options has what
-several share. Nothing heavy is imported before a verb runs, so that ``--help`` answers at once.
+verbs (score, perplexity, substitutes, generate), models lists and describes those with names, info
+also recipes; options has what several share. Nothing heavy is imported before a verb runs, so that
+``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from elmokit.cli import (
     evaluate,
     info,
     lm,
+    models,
     predict,
     pretrain,
     probe,
@@ -84,7 +86,7 @@ def _add_verbs(*modules: ModuleType) -> None:
 
 
 _add_verbs(encode, similar, table, lm, pretrain, train, evaluate, predict)
-_add_verbs(convert, info, serve, bench)
+_add_verbs(convert, info, models, serve, bench)
 app.command(corpus.corpus)
 app.command(probe.probe)
 

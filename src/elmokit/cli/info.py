@@ -1,9 +1,8 @@
-"""``elmokit info``: what a model is made of; ``models`` and ``recipes``: what the package holds."""
+"""``elmokit info``: what a model is made of; ``recipes``: the settings in the package."""
 
 from __future__ import annotations
 
 import json
-import math
 import platform
 from collections import Counter
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from elmokit.cli.models import as_dict, published_model, show_published
 from elmokit.cli.options import (
     MODEL_HELP,
     Json,
@@ -33,10 +33,10 @@ EXAMPLES = {
     "info": (
         "elmokit info",
         "elmokit info elmo_weights.hdf5",
+        "elmokit info original",
         "elmokit info model.tar.gz --json",
         "elmokit info --check",
     ),
-    "models": ("elmokit models", "elmokit models --json"),
     "recipes": ("elmokit recipes", "elmokit recipes tag-ner"),
 }
 
@@ -44,8 +44,6 @@ CHECK_HELP = (
     "Compare numbers that the embedded models compute here with stored ones; all models when none "
     "is named."
 )
-LANGUAGES = {"en": "English", "zh": "Chinese"}
-"""Of the embedded models, whose names end in a code."""
 PARTS = {"encoder": "token encoder", "lstm": "LSTM", "softmax": "softmax", "mixes": "mixes"}
 """First part of a tensor's canonical name, and what people call it."""
 
@@ -67,14 +65,22 @@ def info(
             raise UsageError("--check is for embedded models, which need no other files")
         _check([model] if model else [], as_json=as_json)
         return
+    known = published_model(model)
+    if known is not None and known.path is None:
+        show_published(known, as_json=as_json)
+        return
     elmo = elmokit.load(model, options=options_file, vocabulary=vocabulary_file, device="cpu")
     report = describe(elmo)
+    if known is not None:
+        report["published"] = as_dict(known)
     if as_json:
         print(json.dumps(report, indent=2, ensure_ascii=False))
         return
     print(elmo.source)
     for name, text in _lines(elmo.config, report):
         print(f"  {name:<11} {text}")
+    if known is not None:
+        show_published(known)
     suggest(f"elmokit encode FILE -o vectors.h5{model_option(model)}")
 
 
@@ -176,26 +182,6 @@ def _lstm(lstm: LstmConfig) -> str:
     )
 
 
-def models(*, as_json: Json = False) -> None:
-    """List the embedded models; their names can be given to --model."""
-    from elmokit.checkpoints.sources import embedded_models
-
-    found = [_describe_embedded(name) for name in embedded_models()]
-    if as_json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
-        return
-    for model in found:
-        default = " (default)" if model["default"] else ""
-        print(
-            f"{model['name']}{default}: {model['language']}, {model['dim']} wide, "
-            f"{model['layers']} layers, "
-            f"{model['parameters']:,} parameters, {readable_size(model['bytes'])}"
-        )
-    if not found:
-        print("no models are embedded; give --model a path or hf:OWNER/NAME")
-    suggest("elmokit info NAME")
-
-
 def recipes(name: Annotated[str | None, Parameter(name="NAME")] = None, /) -> None:
     """List the recipes: presets for pretrain --preset, settings for train --config.
 
@@ -216,19 +202,3 @@ def recipes(name: Annotated[str | None, Parameter(name="NAME")] = None, /) -> No
             first = about.removeprefix("# ").partition(". ")[0].rstrip(".")
             print(f"  {recipe:<20} {first}")
     suggest("elmokit recipes NAME")
-
-
-def _describe_embedded(name: str) -> dict[str, Any]:
-    """One embedded model in numbers, ready for JSON."""
-    from elmokit.checkpoints.sources import DEFAULT_MODEL, EMBEDDED, Extras, read_source
-
-    checkpoint = read_source(EMBEDDED / name, Extras())
-    return {
-        "name": name,
-        "default": name == DEFAULT_MODEL,
-        "language": LANGUAGES.get(name.rpartition("-")[2], "for tests"),
-        "dim": checkpoint.config.dim,
-        "layers": checkpoint.config.layers,
-        "parameters": sum(math.prod(tensor.shape) for tensor in checkpoint.weights.values()),
-        "bytes": size_on_disk(EMBEDDED / name),
-    }

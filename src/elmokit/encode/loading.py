@@ -1,21 +1,25 @@
-"""`load`: an `Elmo` from any source; `check_models`: does it compute the right numbers here?"""
+"""`load`: an `Elmo` from any source; `models`: the sources that have names; `check_models`."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.checkpoints import bilm_hdf5
-from elmokit.checkpoints.sources import EMBEDDED, Extras, read_source
+from elmokit.checkpoints import bilm_hdf5, sources
+from elmokit.checkpoints.catalogue import PublishedModel, published_models
+from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
+from elmokit.config import ModelConfig, from_dict
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Device, Precision
 from elmokit.errors import CheckpointError
 from elmokit.files import read_json
 from elmokit.limits import ReadLimits, limited
+from elmokit.model.bilm import tensor_shapes
 from elmokit.text.vocab import read_vocabulary
 
 CHECK_TOLERANCE = 1e-4
@@ -102,6 +106,92 @@ def _path(value: str | Path | None) -> Path | None:
 
 
 @dataclass(frozen=True)
+class KnownModel:
+    """A model that `load` finds by its name."""
+
+    name: str
+    kind: Literal["embedded", "published", "address"]
+    """Inside the package; in the catalogue; neither, but an address whose files are cached."""
+    title: str
+    aliases: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+    domain: str | None = None
+    dim: int | None = None
+    """Width of a vector; None where no document states it, as for the numbers below."""
+    layers: int | None = None
+    """Layers that `encode` gives: the token vectors and those of the LSTM."""
+    parameters: int | None = None
+    """Of a published model, rounded."""
+    licence: str | None = None
+    path: Path | None = None
+    """Where it is on this machine; None: it is downloaded when it is first loaded."""
+    bytes: int | None = None
+    """Of the files on this machine."""
+    default: bool = False
+    """Whether `load` takes it when no model is named."""
+    published: PublishedModel | None = None
+    """All that the catalogue knows of it."""
+
+
+def models(language: str | None = None, domain: str | None = None) -> list[KnownModel]:
+    """The embedded and published models, in this order; nothing is downloaded.
+
+    Args:
+        language: Only models of this language, a code such as ``de`` or ``zh``.
+        domain: Only models of this domain, such as ``protein`` or ``biomedical``.
+
+    Raises:
+        ConfigError: No model is of that language or domain.
+    """
+    published = map(_published, published_models(language, domain))
+    embedded = [
+        model
+        for model in map(_embedded, sources.embedded_models())
+        if (language is None or language.lower() in model.languages)
+        and (domain is None or domain.lower() in str(model.domain))
+    ]
+    return [*embedded, *published]
+
+
+def _embedded(name: str) -> KnownModel:
+    folder = sources.EMBEDDED / name
+    config = from_dict(ModelConfig, read_json(folder / "config.json").get("config", {}), "config")
+    code = name.rpartition("-")[2]
+    is_language = code in ("en", "zh")
+    return KnownModel(
+        name,
+        "embedded",
+        f"Embedded model, {code}" if is_language else "Embedded model for tests",
+        languages=(code,) if is_language else (),
+        domain="general" if is_language else "test",
+        dim=config.dim,
+        layers=config.layers,
+        parameters=sum(map(math.prod, tensor_shapes(config).values())),
+        licence="Apache-2.0",
+        path=folder,
+        bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+        default=name == DEFAULT_MODEL,
+    )
+
+
+def _published(model: PublishedModel) -> KnownModel:
+    layers, millions = model.architecture.layers, model.parameters_millions
+    return KnownModel(
+        model.name,
+        "published",
+        model.title,
+        aliases=model.aliases,
+        languages=model.languages,
+        domain=model.domain,
+        dim=model.architecture.dim,
+        layers=None if layers is None else layers + 1,
+        parameters=None if millions is None else round(millions * 1e6),
+        licence=model.licence,
+        published=model,
+    )
+
+
+@dataclass(frozen=True)
 class ModelCheck:
     """How far an embedded model is from its stored numbers on this machine."""
 
@@ -127,7 +217,7 @@ def check_models(*models: str) -> list[ModelCheck]:
     Raises:
         CheckpointError: A model is not an embedded one.
     """
-    stored = read_json(EMBEDDED / "check.json")
+    stored = read_json(sources.EMBEDDED / "check.json")
     if unknown := [name for name in models if name not in stored]:
         raise CheckpointError(
             f"{unknown[0]}: has no stored numbers; those that have are {', '.join(stored)}"
