@@ -76,7 +76,8 @@ SECONDS ?= 600
 soak: $(VENV)/.dev  ## run 200 clients with faults against the server (SECONDS=600)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.server.soak --seconds $(SECONDS)
 
-faults: $(VENV)/.dev  ## kill, stop and starve every verb that writes (KILLS=600; Linux, best as root)
+faults: $(VENV)/.dev  ## break downloads; kill, stop and starve every verb that writes (KILLS=600; Linux, best as root)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reliability.downloads --downloads 1000 --save
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reliability.faults --kills $(or $(KILLS),600) --save
 
 docs: $(VENV)/.docs  ## build the documentation into site; a broken link is an error

@@ -125,7 +125,8 @@ def test_every_folder_is_a_known_stage():
 def test_import_loads_no_torch():
     code = (
         "import sys, elmokit\n"
-        "heavy = {'torch', 'numpy', 'h5py', 'safetensors', 'cyclopts'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'h5py', 'safetensors', 'requests', 'cyclopts'}\n"
+        "heavy &= set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

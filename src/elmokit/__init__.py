@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         training as training,
         word_vectors as word_vectors,
     )
+    from elmokit.checkpoints.download import download as download
     from elmokit.config import ModelConfig as ModelConfig
     from elmokit.encode.elmo import Elmo as Elmo
     from elmokit.encode.embedding import ElmoEmbedding as ElmoEmbedding
@@ -74,6 +75,7 @@ else:
         __name__,
         {
             "encode.loading": "check_models load models",
+            "checkpoints.download": "download",
             "encode.elmo": "Elmo",
             "encode.embedding": "ElmoEmbedding",
             "encode.similarity": "similarity",

@@ -42,6 +42,8 @@ class ReadLimits:
     """Tensors, datasets, groups or archive entries of one file."""
     depth: int = 16
     """Nested groups of an HDF5 file and folders of an archive."""
+    download_gib: int = 16
+    """Gibibytes of one download."""
 
     def __post_init__(self) -> None:
         for item in fields(self):

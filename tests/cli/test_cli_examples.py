@@ -27,6 +27,7 @@ NOT_RUN = {
     "--engine ray": "see tests/ray",
     "elmokit serve": "see below",
     "elmokit bench": "measures; see test_cli_bench.py",
+    "elmokit download": "uses the network; see test_cli_download.py",
     "--words": "needs a larger vocabulary; see test_cli_convert.py",
 }
 RUN = [

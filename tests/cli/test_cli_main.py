@@ -38,6 +38,7 @@ NOT_RUN = {
     "--ray-workers": "needs Ray",
     "--engine ray": "needs Ray; see tests/ray/test_ray_encode.py",
     "elmokit bench": "measures; see tests/cli/test_cli_bench.py",
+    "elmokit download": "uses the network; see tests/cli/test_cli_download.py",
     "--words": "needs a softmax; see tests/cli/test_cli_convert.py",
 }
 TRAINING = ("elmokit pretrain ", "elmokit adapt ")

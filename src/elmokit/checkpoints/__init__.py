@@ -7,7 +7,8 @@ transformers_folder (Hugging Face), bilm_hdf5 (bilm-tf and AllenNLP weights), tf
 many_langs (with torch_file, which reads what torch.save wrote). bilm_names and torch_names
 translate their tensors to the canonical layout. checkpoint holds the `Checkpoint` that all of them
 read and write; fingerprint hashes a model; export writes one for other tools, with onnx_graph for
-ONNX. catalogue knows the published models by name and where their files are.
+ONNX. catalogue knows the published models by name and where their files are; download has them in
+a cache, and transfer gets one file from the web.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
         suggest_names as suggest_names,
     )
     from elmokit.checkpoints.checkpoint import Checkpoint as Checkpoint
+    from elmokit.checkpoints.download import (
+        CachedModel as CachedModel,
+        cache_folder as cache_folder,
+        cached_models as cached_models,
+        download as download,
+        remove_cached as remove_cached,
+    )
     from elmokit.checkpoints.export import export_model as export_model
     from elmokit.checkpoints.fingerprint import fingerprint as fingerprint
     from elmokit.checkpoints.sources import (
@@ -41,6 +49,7 @@ else:
             "catalogue": "Architecture OtherAddress PublishedFile PublishedModel find_published "
             "published_models suggest_names",
             "checkpoint": "Checkpoint",
+            "download": "CachedModel cache_folder cached_models download remove_cached",
             "sources": "Extras embedded_models read_source",
             "export": "export_model",
             "fingerprint": "fingerprint",

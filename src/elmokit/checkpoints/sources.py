@@ -19,17 +19,17 @@ from elmokit.checkpoints import (
     transformers_folder,
 )
 from elmokit.checkpoints.archives import extracted, is_zip
+from elmokit.checkpoints.catalogue import suggest_names
 from elmokit.checkpoints.checkpoint import Checkpoint
-from elmokit.errors import CheckpointError, reason
+from elmokit.checkpoints.download import HUB_PREFIX, find_remote, published
+from elmokit.checkpoints.transfer import is_address
+from elmokit.errors import CheckpointError
 from elmokit.files import regular_file
 
 EMBEDDED = Path(__file__).parent.parent / "models"
 """The models inside the package, a native folder each."""
 
 DEFAULT_MODEL = "small-en"
-
-HUB_PREFIX = "hf:"
-"""``hf:owner/name`` or ``hf:owner/name@revision``: a repository on the Hugging Face hub."""
 
 _USUAL_NAMES = ("weights.hdf5", "model.hdf5")
 _COMPRESSED = (b"PK", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # zip, gzip, bzip2, xz
@@ -125,15 +125,16 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
 
     Args:
         source: None for the default model; else the name of an embedded model, a folder, a
-            weights file, an archive, a TensorFlow checkpoint's prefix, or ``hf:owner/name``.
+            weights file, an archive, a TensorFlow checkpoint's prefix, ``hf:owner/name``, an
+            address, or the name of a published model.
         extras: Files named by the user.
 
     Raises:
         CheckpointError: Nothing is there, it is of no known kind, or it is damaged.
     """
     source = DEFAULT_MODEL if source is None else source
-    if isinstance(source, str) and source.startswith(HUB_PREFIX):
-        return replace(_read_path(_download(source), extras), source=source)
+    if isinstance(source, str) and (source.startswith(HUB_PREFIX) or is_address(source)):
+        return _read_remote(source, extras)
     path = Path(os.path.expanduser(source))
     if os.path.exists(path):
         return replace(_read_path(path, extras), source=str(path))
@@ -141,11 +142,15 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
         return tf_checkpoint.read(path, extras.options, extras.vocabulary)
     if str(source) in embedded_models():
         return replace(native.read(EMBEDDED / str(source)), source=str(source))
+    if published(str(source)) is not None:
+        return _read_remote(str(source), extras)
+    near = ", ".join(suggest_names(str(source)))
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(source))
     hint = f". If it is a repository of the Hugging Face hub, write {HUB_PREFIX}{source}"
     raise CheckpointError(
-        f"{source}: no such file or folder, no TensorFlow checkpoint of that prefix, and no "
-        f"embedded model (those are: {', '.join(embedded_models())}){hint if on_hub else ''}"
+        f"{source}: no such file or folder, no TensorFlow checkpoint of that prefix, no embedded "
+        f"model (those are: {', '.join(embedded_models())}) and no published one "
+        f"({f'near: {near}' if near else 'elmokit models lists them'}){hint if on_hub else ''}"
     )
 
 
@@ -154,22 +159,15 @@ def embedded_models() -> list[str]:
     return sorted(path.parent.name for path in EMBEDDED.glob("*/config.json"))
 
 
-def _download(source: str) -> Path:
-    """Fetch a repository to the hub's cache and return its folder.
-
-    This is the only code that uses the network, and only on request. What is in the cache already
-    is used when the hub cannot be reached.
-    """
-    from huggingface_hub import snapshot_download
-
-    name, _, revision = source.removeprefix(HUB_PREFIX).partition("@")
-    try:
-        return Path(snapshot_download(name, revision=revision or None))
-    except Exception as error:  # its own kinds, and those of whichever HTTP library it uses
-        raise CheckpointError(
-            f"{source}: cannot be fetched from the Hugging Face hub ({reason(error)}). Check the "
-            "name and the network; for a private model log in with huggingface-cli"
-        ) from None
+def _read_remote(source: str, extras: Extras) -> Checkpoint:
+    """A model from the web, with the tokeniser that the catalogue knows."""
+    path = find_remote(source, with_options=extras.options is None)
+    assert path is not None
+    checkpoint = replace(_read_path(path, extras), source=source)
+    if (model := published(source)) is None:
+        return checkpoint
+    text = replace(checkpoint.config.text, tokenizer=model.tokenizer)
+    return replace(checkpoint, config=replace(checkpoint.config, text=text))
 
 
 def _read_folder(folder: Path, extras: Extras) -> Checkpoint:

@@ -35,8 +35,8 @@ _one_of_two = Group(validator=validators.mutually_exclusive)
 MODEL_NAMES = ["--model", "-m"]
 """The model's option, in every verb that has other arguments than a model."""
 MODEL_HELP = (
-    "Folder, weights file, archive, checkpoint prefix, embedded name or hf:OWNER/NAME. "
-    "The embedded model when left out."
+    "Folder, weights file, archive, checkpoint prefix, name (elmokit models), https address or "
+    "hf:OWNER/NAME. The embedded model when left out."
 )
 Model = Annotated[str | None, Parameter(name=MODEL_NAMES, help=MODEL_HELP)]
 SeveralModels: Parameter = Parameter(name=MODEL_NAMES, consume_multiple=False)

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from elmokit.checkpoints import bilm_hdf5, sources
 from elmokit.checkpoints.catalogue import PublishedModel, published_models
+from elmokit.checkpoints.download import download_file
 from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
+from elmokit.checkpoints.transfer import is_address
 from elmokit.config import ModelConfig, from_dict
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Device, Precision
@@ -56,12 +58,13 @@ def load(
     """Load any published ELMo.
 
     Args:
-        source: Name of an embedded model, a folder, a weights file, a zip or tar archive, the
-            prefix of a TensorFlow checkpoint, or ``hf:owner/name``; the embedded default model
-            when left out. The format is detected from its contents.
+        source: Name of an embedded or published model (``elmokit models``), a folder, a weights
+            file, a zip or tar archive, the prefix of a TensorFlow checkpoint, an https address, or
+            ``hf:owner/name``; the embedded default model when left out. The format is detected
+            from its contents. What comes from the web is downloaded once.
         tokenizer: The tokeniser for text given as a string, instead of the model's.
-        options: Where ``options.json`` is, when it is not beside the weights.
-        vocabulary: Where the word list is, when it is not beside the weights.
+        options: Where ``options.json`` is, when it is not beside the weights; a path or address.
+        vocabulary: Where the word list is, when it is not beside the weights; as `options`.
         softmax: An HDF5 file with the softmax, which joins the model; False leaves out the
             softmax that the source holds.
         token_vectors: An HDF5 file with token vectors for the words of the vocabulary, used
@@ -102,6 +105,8 @@ def load(
 
 
 def _path(value: str | Path | None) -> Path | None:
+    if isinstance(value, str) and is_address(value):
+        return download_file(value)
     return None if value is None else Path(value)
 
 

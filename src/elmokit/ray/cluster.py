@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elmokit.checkpoints.sources import HUB_PREFIX
+from elmokit.checkpoints.download import HUB_PREFIX
 from elmokit.errors import ConfigError, MissingExtraError
 
 QUIET: dict[str, Any] = {

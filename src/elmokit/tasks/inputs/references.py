@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from elmokit.checkpoints import native, transformers_folder
+from elmokit.checkpoints.download import cached_path
 from elmokit.checkpoints.sources import embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Device, Precision
@@ -185,7 +186,7 @@ def _path(reference: Mapping[str, Any], folder: Path) -> str | Path:
     name: str = reference["name"]
     if reference["bundled"]:
         return folder / name
-    if name in embedded_models() or on_disk(name):
+    if name in embedded_models() or on_disk(name) or cached_path(name) is not None:
         return name
     raise CheckpointError(
         f"{name}: no such file or folder here; what a predictor's files say never starts a download"

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.checkpoints import native
+from elmokit.checkpoints.download import HUB_PREFIX, cached_path
 from elmokit.checkpoints.fingerprint import fingerprint
-from elmokit.checkpoints.sources import HUB_PREFIX, embedded_models
+from elmokit.checkpoints.sources import embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.embedding import flat_layers
 from elmokit.encode.loading import load
@@ -217,8 +218,9 @@ class ElmoLayers(LayerModel):
 
     @property
     def is_stored(self) -> bool:
-        """Whether its name is an embedded model's, or the path that holds it as it is."""
+        """Whether its name is an embedded or published model's, or the path that holds it."""
         elsewhere = self.name in embedded_models() or self.name.startswith(HUB_PREFIX)
+        elsewhere = elsewhere or cached_path(self.name) is not None
         if self._trained or not (elsewhere or on_disk(self.name)):
             return False
         # Token vectors from a file are given again whenever the predictor is loaded.

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.reliability.downloads import PATHS, Hosts, Served
+
+STANDARD = Path(__file__).parents[1] / "golden" / "bilm-hdf5" / "standard"
+
+
+@pytest.fixture
+def hosts(tmp_path, monkeypatch):
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
+    with Hosts().serving() as hosts:
+        monkeypatch.setenv("ELMOKIT_MIRROR", hosts.url)
+        for path, name in zip(PATHS, ("weights.hdf5", "options.json"), strict=True):
+            hosts.files[path] = Served((STANDARD / name).read_bytes())
+        yield hosts
+
+
+def test_download_says_where_the_model_is(run, hosts, tmp_path):
+    result = run("download", "original")
+    path = tmp_path / "cache" / "allennlp-original" / "weights.hdf5"
+    assert (result.code, result.err) == (0, "")
+    assert result.out.endswith(f" in {path}\n")
+    assert run("similar", "the bank", "the bank", "--model", "original").code == 0
+    assert "removed" in run("download", "original", "--remove").out
+    assert not path.parent.exists()
+    assert run("download", "original", "--remove").code == 1
+
+
+def test_download_of_an_unknown_name_is_one_line(run, hosts):
+    result = run("download", "orignal")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.count("\n") == 1
+    assert "did you mean original" in result.err
+    assert run("download").code == 2
