@@ -1,6 +1,7 @@
 """What many tests share: the golden models and the house rules for property tests."""
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,12 @@ settings.load_profile("elmokit")
 
 
 def pytest_configure() -> None:
-    """Programs that the tests start must hear Ctrl-C, also when the tests run in the background."""
+    """No test reaches the network or the user's cache.
+
+    Programs that the tests start must hear Ctrl-C, also when the tests run in the background.
+    """
+    os.environ["ELMOKIT_OFFLINE"] = "1"
+    os.environ["ELMOKIT_CACHE"] = os.path.join(os.devnull, "cache")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

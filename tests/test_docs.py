@@ -78,6 +78,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(GOLDEN / "bilm-hdf5" / "word", folder / "word-model")
     shutil.copytree(standard, folder / "seqvec")
     sequence_models.write_hdf5(folder / "catelmo", layers=4)
+    cached = folder / "cache" / "allennlp-original"  # as if downloaded
+    cached.mkdir(parents=True)
+    for name in ("weights.hdf5", "options.json"):
+        shutil.copy(standard / name, cached)
     (folder / "bilm").mkdir()
     for path in checkpoint.iterdir():
         name = path.name.replace("model.ckpt-12", "model.ckpt-935588")
@@ -109,6 +113,7 @@ def folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_ste
     """The current folder of a page, with files of its own."""
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
 

@@ -166,7 +166,10 @@ def direct(address: str) -> tuple[list[str], str]:
     if parts.netloc == "drive.google.com":
         match = re.search(r"/file/d/([\w-]+)", parts.path)
         key = match[1] if match else parse_qs(parts.query)["id"][0]
-        found = [f"https://drive.google.com/uc?export=download&id={key}"]
+        # The first gives large files as well; the second asks a person whether it may.
+        query = f"export=download&id={key}"
+        found = [f"https://drive.usercontent.google.com/download?{query}&confirm=t"]
+        found.append(f"https://drive.google.com/uc?{query}")
     elif parts.netloc == "www.dropbox.com":
         found = [f"https://www.dropbox.com{parts.path}?dl=1"]
     elif parts.netloc == "tfhub.dev":

@@ -46,7 +46,7 @@ import numpy as np
 from benchmarks.reliability.table import Group, save_part
 from benchmarks.reliability.table import main as write_table
 from elmokit.checkpoints import transfer
-from elmokit.checkpoints.download import CACHE
+from elmokit.checkpoints.download import CACHE, OFFLINE
 from elmokit.checkpoints.transfer import MIRROR, Patience, RemoteFile, fetch
 from elmokit.errors import ElmokitError
 
@@ -580,7 +580,7 @@ def start_download(hosts: Hosts, cache: Path) -> subprocess.Popen[str]:
     """``elmokit download original`` in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "elmokit", "download", NAME],
-        env={**os.environ, MIRROR: hosts.url, CACHE: str(cache)},
+        env={**os.environ, MIRROR: hosts.url, CACHE: str(cache), OFFLINE: ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -631,7 +631,7 @@ def run_kills(count: int, seed: int, tally: Tally) -> None:
             _, errors = process.communicate(timeout=60)
             problem = problem or errors or check_cache(cache, files)
             tally.add("SIGKILL, twice", problem, time.perf_counter() - start, got_file=not errors)
-            shutil.rmtree(cache)
+            shutil.rmtree(cache, ignore_errors=True)
 
 
 def run_pairs(count: int, seed: int, tally: Tally) -> None:
@@ -649,7 +649,7 @@ def run_pairs(count: int, seed: int, tally: Tally) -> None:
             if asked != dict.fromkeys(PATHS, 1):
                 problem = f"{problem} requests: {dict(asked)}"
             tally.add("two processes at once", problem, time.perf_counter() - start, got_file=True)
-            shutil.rmtree(cache)
+            shutil.rmtree(cache, ignore_errors=True)
 
 
 def main() -> int:

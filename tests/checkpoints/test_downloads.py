@@ -366,6 +366,7 @@ def test_address_of_weights_loads_with_the_options_beside_them(hosts, site):
     assert_standard(elmo)
     assert "options=" in refused(f"{site}/c/w.hdf5")
     assert {model.name for model in cached_models()} >= {f"{site}/b/weights.hdf5"}
+    assert f"{site}/b/weights.hdf5" in [model.name for model in elmokit.models()]
 
 
 def test_address_of_an_archive_loads(hosts, site, tmp_path):

@@ -11,6 +11,7 @@ STANDARD = Path(__file__).parents[1] / "golden" / "bilm-hdf5" / "standard"
 
 @pytest.fixture
 def hosts(tmp_path, monkeypatch):
+    monkeypatch.delenv("ELMOKIT_OFFLINE")
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
     with Hosts().serving() as hosts:
         monkeypatch.setenv("ELMOKIT_MIRROR", hosts.url)
@@ -25,6 +26,10 @@ def test_download_says_where_the_model_is(run, hosts, tmp_path):
     assert (result.code, result.err) == (0, "")
     assert result.out.endswith(f" in {path}\n")
     assert run("similar", "the bank", "the bank", "--model", "original").code == 0
+    assert run("info", "original").out.splitlines()[0] == "original"
+    lines = run("models", "--language", "en").out.splitlines()
+    cached = lines.index("cached: loaded without the network")
+    assert lines[cached + 1].startswith("  allennlp-original ")
     assert "removed" in run("download", "original", "--remove").out
     assert not path.parent.exists()
     assert run("download", "original", "--remove").code == 1

@@ -36,5 +36,5 @@ def point_client_at(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(constants, name, str(cache / name))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "ELMOKIT_OFFLINE"):
         monkeypatch.delenv(name, raising=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from elmokit.checkpoints import bilm_hdf5, sources
 from elmokit.checkpoints.catalogue import PublishedModel, published_models
-from elmokit.checkpoints.download import download_file
+from elmokit.checkpoints.download import CachedModel, cached_models, download_file
 from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
 from elmokit.checkpoints.transfer import is_address
 from elmokit.config import ModelConfig, from_dict
@@ -139,7 +139,7 @@ class KnownModel:
 
 
 def models(language: str | None = None, domain: str | None = None) -> list[KnownModel]:
-    """The embedded and published models, in this order; nothing is downloaded.
+    """The embedded, cached and published models, in this order; nothing is downloaded.
 
     Args:
         language: Only models of this language, a code such as ``de`` or ``zh``.
@@ -148,14 +148,18 @@ def models(language: str | None = None, domain: str | None = None) -> list[Known
     Raises:
         ConfigError: No model is of that language or domain.
     """
-    published = map(_published, published_models(language, domain))
+    cached = {model.name: model for model in cached_models() if model.complete}
+    found = [_published(model, cached.pop(model.name, None)) for model in published_models()]
+    chosen = {model.name for model in published_models(language, domain)}
+    published = [model for model in found if model.name in chosen]
+    addresses = [] if language or domain else [_address(model) for model in cached.values()]
     embedded = [
         model
         for model in map(_embedded, sources.embedded_models())
         if (language is None or language.lower() in model.languages)
         and (domain is None or domain.lower() in str(model.domain))
     ]
-    return [*embedded, *published]
+    return [*embedded, *sorted([*published, *addresses], key=lambda model: model.path is None)]
 
 
 def _embedded(name: str) -> KnownModel:
@@ -179,7 +183,11 @@ def _embedded(name: str) -> KnownModel:
     )
 
 
-def _published(model: PublishedModel) -> KnownModel:
+def _address(cached: CachedModel) -> KnownModel:
+    return KnownModel(cached.name, "address", cached.name, path=cached.path, bytes=cached.size)
+
+
+def _published(model: PublishedModel, cached: CachedModel | None) -> KnownModel:
     layers, millions = model.architecture.layers, model.parameters_millions
     return KnownModel(
         model.name,
@@ -192,6 +200,8 @@ def _published(model: PublishedModel) -> KnownModel:
         layers=None if layers is None else layers + 1,
         parameters=None if millions is None else round(millions * 1e6),
         licence=model.licence,
+        path=None if cached is None else cached.path,
+        bytes=None if cached is None else cached.size,
         published=model,
     )
 
