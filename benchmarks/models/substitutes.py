@@ -1,17 +1,19 @@
-"""The rank of the true word among a model's substitutes, and the exponent of the unigram.
+"""The rank of the true word among a model's substitutes, and the exponents behind it.
 
-Run: python -m benchmarks.models.substitutes MODEL TEXT [--positions 4000] [--data FOLDER]
+Run: python -m benchmarks.models.substitutes MODEL TEXT [--positions 1000] [--data FOLDER]
          [--device cuda] [--save NAME]
 
 TEXT is one of the texts of benchmarks.models.perplexity ("dev") or a file of running text. At
-random positions of it, all words of the vocabulary are ranked by
+random positions of it, all words of the vocabulary are ranked (1 is the best; the true word is not
+read) by
 
     forward x backward / unigram^alpha
 
-(rank 1 is the best; the true word is not read). Positions in the first half of the text choose
-alpha, by the smallest mean log rank; those in the second half report. Before is alpha 0, the
-product alone. Words outside the vocabulary have no rank: they are left out and counted. The 200
-most frequent words are shown apart, for they are articles, prepositions and signs, which every
+and the 50 best of them once more by this times fit^beta: the fit is the probability of two words on
+either side, given the candidate. Positions in the first half of the text choose alpha, and beta at
+the alpha that elmokit uses, by the smallest mean log rank; those in the second half report. Before
+is the product alone. Words outside the vocabulary have no rank: they are left out and counted. The
+200 most frequent words are shown apart, for they are articles, prepositions and signs, which every
 ranking finds.
 """
 
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +32,16 @@ import elmokit
 from benchmarks.models.perplexity import DATA, sentences_of
 from benchmarks.report import report
 from elmokit.lm.language_model import LanguageModel
-from elmokit.lm.substitutes import UNIGRAM_EXPONENT, combined
+from elmokit.lm.substitutes import (
+    FIT_EXPONENT,
+    UNIGRAM_EXPONENT,
+    candidate_fit,
+    combined,
+    with_fit,
+)
 
 ALPHAS = tuple(number / 20 for number in range(21))
-BATCH = 32
-"""Positions at a time: two matrices of their predictions over all words are in memory."""
+BETAS = tuple(number / 10 for number in range(13))
 SPECIAL = 3
 FREQUENT = 200
 """So many words of the vocabulary, the special ones left out, are the frequent ones."""
@@ -44,25 +51,37 @@ FREQUENT = 200
 class Ranks:
     """Of the true words at some positions."""
 
-    rank: Tensor
-    """(N, alphas), 1 is the best."""
+    alphas: Tensor
+    """(N, alphas) without fit; 1 is the best."""
+    betas: Tensor
+    """(N, betas) with it."""
     word: Tensor
     """(N,) their rows in the vocabulary."""
     outside: int
     """Positions whose word is outside the vocabulary, left out."""
 
-    def row(self, alpha: float, chosen: Tensor | None = None) -> str:
-        """MRR, median and mean log rank, and shares of the first one and ten, as columns."""
-        ranks = self.rank[:, ALPHAS.index(alpha)].double()
-        ranks = ranks if chosen is None else ranks[chosen]
-        return (
-            f"{(1 / ranks).mean():>7.4f} {ranks.quantile(0.5):>7.1f} {ranks.log().mean():>9.4f} "
-            f"{(ranks == 1).double().mean():>7.1%} {(ranks <= 10).double().mean():>9.1%}"
-        )
+    @property
+    def stages(self) -> dict[str, Tensor]:
+        """Ranks (N,) before, after the division, and after both."""
+        return {
+            "product": self.alphas[:, 0],
+            "over unigram": self.alphas[:, ALPHAS.index(UNIGRAM_EXPONENT)],
+            "and fit": self.betas[:, BETAS.index(FIT_EXPONENT)],
+        }
 
-    def best(self) -> float:
-        """The alpha with the smallest mean log rank."""
-        return ALPHAS[int(self.rank.double().log().mean(dim=0).argmin())]
+
+def row(ranks: Tensor) -> str:
+    """MRR, median and mean log rank, and shares of the first one and ten, as columns."""
+    ranks = ranks.double()
+    return (
+        f"{(1 / ranks).mean():>7.4f} {ranks.quantile(0.5):>7.1f} {ranks.log().mean():>9.4f} "
+        f"{(ranks == 1).double().mean():>7.1%} {(ranks <= 10).double().mean():>9.1%}"
+    )
+
+
+def best(ranks: Tensor, values: Sequence[float]) -> float:
+    """The value with the smallest mean log rank; ranks are (N, values)."""
+    return values[int(ranks.double().log().mean(dim=0).argmin())]
 
 
 def sample(
@@ -73,57 +92,50 @@ def sample(
     return sorted(random.Random(seed).sample(every, min(positions, len(every))))
 
 
+@torch.no_grad()
 def measure(
     elmo: elmokit.Elmo, sentences: Sequence[Sequence[str]], positions: Sequence[tuple[int, int]]
 ) -> Ranks:
-    """Rank the true words of some positions, for every alpha."""
+    """Rank the true words of some positions, for every exponent."""
     model = LanguageModel(elmo)
-    known = [
-        (row, column) for row, column in positions if sentences[row][column] in model.vocabulary
-    ]
-    found = []
-    for start in range(0, len(known), BATCH):
-        found += list(_batch(model, sentences, known[start : start + BATCH]))
-    words = model.ids([sentences[row][column] for row, column in known])
-    return Ranks(torch.stack(found), torch.tensor(words), len(positions) - len(known))
+    counts, is_word = model.log_counts(), model.is_word()
+    words: list[int] = []
+    alphas, betas = [], []
+    for place, position in positions:
+        tokens = sentences[place]
+        if tokens[position] not in model.vocabulary:
+            continue
+        (true,) = model.ids([tokens[position]])
+        words.append(true)
+        logps = list(next(model.predictions(tokens, [position])).values())  # 2 x (V,)
 
+        def ranked(score: Tensor, true: int = true) -> Tensor:
+            return 1 + (score > score[true]).sum()
 
-@torch.inference_mode()
-def _batch(
-    model: LanguageModel, sentences: Sequence[Sequence[str]], positions: Sequence[tuple[int, int]]
-) -> Iterator[Tensor]:
-    """Ranks at some positions, (alphas,) each."""
-    outputs, lengths = model.read([sentences[row] for row, _ in positions])
-    starts = torch.tensor([0, *lengths[:-1]]).cumsum(dim=0)
-    columns = torch.tensor([column for _, column in positions])
-    # The opening marker shifts a word by one; its neighbours predict it.
-    rows = {"forward": starts + columns, "backward": starts + columns + 2}
-    logps = [
-        torch.stack([model.distribution(x) for x in states[rows[name].to(states.device)]])
-        for name, states in outputs.items()
-    ]  # 2 x (n, V)
-    true = torch.tensor(model.ids([sentences[row][column] for row, column in positions]))
-    true = true[:, None].to(logps[0].device)  # (n, 1)
-    ranks = []
-    for alpha in ALPHAS:
-        score = combined(logps, model.log_counts(), alpha)  # (n, V)
-        score = score.masked_fill(~model.is_word(), -torch.inf)
-        ranks.append(1 + (score > score.gather(1, true)).sum(dim=1))
-    yield from torch.stack(ranks, dim=1).cpu()  # (n, alphas)
+        scores = [combined(logps, counts, alpha) for alpha in ALPHAS]
+        alphas.append([ranked(score.masked_fill(~is_word, -torch.inf)) for score in scores])
+        used = combined(logps, counts).masked_fill(~is_word, -torch.inf).log_softmax(dim=0)
+        found = candidate_fit(model, tokens, position, used)
+        betas.append([ranked(with_fit(used, *found, beta)) for beta in BETAS])
+    outside = len(positions) - len(words)
+    return Ranks(torch.tensor(alphas), torch.tensor(betas), torch.tensor(words), outside)
 
 
 def table(chosen: Ranks, reported: Ranks) -> list[str]:
-    """All alphas on the one half; before and after on the other."""
+    """All exponents on the one half; before and after on the other."""
     numbers = f"{'MRR':>7} {'median':>7} {'mean log':>9} {'first':>7} {'first ten':>9}"
-    alpha = chosen.best()
-    lines = [
-        f"to choose alpha: {len(chosen.rank):,} positions, first half of the text",
-        f"{'alpha':<6}{numbers}",
-        *(f"{value:<6.2f}{chosen.row(value)}" for value in ALPHAS),
-        f"smallest mean log rank: alpha {alpha:.2f}; elmokit uses {UNIGRAM_EXPONENT:.2f}",
-        "",
-        f"to report: {len(reported.rank):,} positions, second half of the text; before, and after",
-        f"{'words':<24}{'positions':>10}  {'alpha':<6}{numbers}",
+    lines = [f"to choose: {len(chosen.word):,} positions, first half of the text"]
+    for name, values, ranks, used in (
+        ("alpha", ALPHAS, chosen.alphas, UNIGRAM_EXPONENT),
+        ("beta", BETAS, chosen.betas, FIT_EXPONENT),
+    ):
+        lines.append(f"{name:<6}{numbers}")
+        lines += [f"{value:<6.2f}{row(ranks[:, i])}" for i, value in enumerate(values)]
+        found = best(ranks, values)
+        lines += [f"smallest mean log rank: {name} {found:.2f}; elmokit uses {used:.2f}", ""]
+    lines += [
+        f"to report: {len(reported.word):,} positions, second half of the text",
+        f"{'words':<22} {'positions':>9}  {'ranked by':<13}{numbers}",
     ]
     frequent = reported.word < SPECIAL + FREQUENT
     parts = {
@@ -132,9 +144,9 @@ def table(chosen: Ranks, reported: Ranks) -> list[str]:
         "all others": ~frequent,
     }
     for name, part in parts.items():
-        for value in (0.0, UNIGRAM_EXPONENT) if part.any() else ():
+        for stage, ranks in reported.stages.items() if part.any() else ():
             count = f"{int(part.sum()):,}"
-            lines.append(f"{name:<24}{count:>10}  {value:<6.2f}{reported.row(value, part)}")
+            lines.append(f"{name:<22} {count:>9}  {stage:<13}{row(ranks[part])}")
     outside = chosen.outside + reported.outside
     lines.append(f"outside the vocabulary, left out: {outside:,} positions")
     return lines
@@ -144,7 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", help="a model with word counts")
     parser.add_argument("text")
-    parser.add_argument("--positions", type=int, default=4000)
+    parser.add_argument("--positions", type=int, default=1000)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the corpora and tasks")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--save", metavar="NAME", help="write results/substitutes_NAME.txt")

@@ -1,8 +1,10 @@
 """Substitutes against brute force: every word of the vocabulary put into the gap."""
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +14,14 @@ from hypothesis import strategies as st
 import elmokit
 from elmokit import CheckpointError, ConfigError, DataError
 from elmokit.lm.scoring import score
-from elmokit.lm.substitutes import UNIGRAM_EXPONENT, guesses, substitutes
+from elmokit.lm.substitutes import (
+    CANDIDATES,
+    CONTEXT,
+    FIT_EXPONENT,
+    UNIGRAM_EXPONENT,
+    guesses,
+    substitutes,
+)
 from elmokit.text.vocab import Vocabulary
 
 CHECKPOINTS = Path(__file__).parents[1] / "golden" / "tf-checkpoint"
@@ -111,33 +120,60 @@ def counted(elmo, counts):
     return elmokit.Elmo(replace(elmo.checkpoint(), vocabulary=vocabulary))
 
 
-@pytest.fixture(scope="module")
-def gaps():
-    """A model, and both directions' log-probabilities of all words at each position."""
-    elmo = elmokit.load(CHECKPOINTS / "standard")
-    return elmo, {position: brute_force(elmo, TOKENS, position) for position in (0, 3, 6)}
-
-
-@settings(max_examples=40)
-@given(data=st.data(), position=st.sampled_from([0, 3, 6]))
-def test_substitutes_divide_by_the_frequency(gaps, data, position):
-    elmo, tables = gaps
-    size = len(elmo.vocabulary)
-    counts = data.draw(st.lists(st.integers(0, 10**12), min_size=size, max_size=size))
-    words, forward, backward = tables[position]
+def expected(elmo, tokens, position, counts, candidates=CANDIDATES):
+    """All words and their log-probabilities, in float64, from scores of filled sentences."""
+    words, forward, backward = brute_force(elmo, tokens, position)
     own = dict(zip(elmo.vocabulary, counts, strict=True))
     # A word that the text lacks counts as one that it has once.
     frequency = np.log([max(own[word], 1) for word in words])
     ranked = forward + backward - UNIGRAM_EXPONENT * frequency
     ranked -= np.logaddexp.reduce(ranked)
-    best = substitutes(counted(elmo, counts), TOKENS, position, k=size)
-    want = dict(zip(words, ranked, strict=True))
+    best = np.argsort(-ranked)[:candidates]
+    start = max(0, position - CONTEXT)
+    left, right = tokens[start:position], tokens[position + 1 : position + 1 + CONTEXT]
+    gap = len(left)
+    scores = score(elmo, [[*left, words[index], *right] for index in best])
+    # The two words after the gap by the forward direction, the two before it by the backward one.
+    fit = [
+        s.forward[gap + 1 : gap + 3].astype(float).sum()
+        + s.backward[max(0, gap - 1) : gap + 1].astype(float).sum()
+        for s in scores
+    ]
+    mass = np.logaddexp.reduce(ranked[best])
+    again = ranked[best] + FIT_EXPONENT * np.array(fit)
+    ranked[best] = again - np.logaddexp.reduce(again) + mass
+    return dict(zip(words, ranked.tolist(), strict=True)), dict(zip(words, forward, strict=True))
+
+
+@settings(max_examples=25)
+@given(
+    data=st.data(),
+    tokens=st.lists(st.sampled_from([*TOKENS, "cat", "on"]), min_size=1, max_size=9),
+    candidates=st.sampled_from([CANDIDATES, 7, 1]),
+)
+def test_substitutes_divide_by_the_frequency_and_weigh_the_fit(data, tokens, candidates):
+    elmo = elmokit.load(CHECKPOINTS / "standard")
+    size = len(elmo.vocabulary)
+    position = data.draw(st.integers(0, len(tokens) - 1))
+    counts = data.draw(st.lists(st.integers(0, 10**12), min_size=size, max_size=size))
+    want, forward = expected(elmo, tokens, position, counts, candidates)
+    with mock.patch.object(sys.modules[substitutes.__module__], "CANDIDATES", candidates):
+        best = substitutes(counted(elmo, counts), tokens, position, k=size)
     found = {substitute.word: substitute.logprob for substitute in best}
     assert found == pytest.approx(want, rel=1e-4, abs=1e-4)
     assert [s.logprob for s in best] == sorted(found.values(), reverse=True)
+    assert math.fsum(map(math.exp, found.values())) == pytest.approx(1, abs=1e-5)
     # What each direction says stays what it is.
-    left = dict(zip(words, forward, strict=True))
-    assert {s.word: s.forward for s in best} == pytest.approx(left, rel=1e-4, abs=1e-4)
+    assert {s.word: s.forward for s in best} == pytest.approx(forward, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("position", [0, 20, 70, 99])
+def test_candidates_are_read_with_the_words_around_the_gap(standard, position):
+    tokens = [*TOKENS, "cat", "on", "the"] * 10
+    counts = [3 * number for number in range(len(standard.vocabulary))]
+    want, _ = expected(standard, tokens, position, counts)
+    found = substitutes(counted(standard, counts), tokens, position, k=100)
+    assert {s.word: s.logprob for s in found} == pytest.approx(want, rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("variant", ["standard", "unidirectional"])
@@ -147,13 +183,6 @@ def test_one_direction_alone_is_not_divided(variant):
     assert guesses(other, TOKENS, 2, k=100) == guesses(elmo, TOKENS, 2, k=100)
     if variant == "unidirectional":
         assert substitutes(other, TOKENS, 2, k=100) == substitutes(elmo, TOKENS, 2, k=100)
-
-
-def test_substitutes_without_counts_and_with_equal_counts_are_the_same(standard):
-    equal = substitutes(counted(standard, [7] * len(standard.vocabulary)), TOKENS, 2, k=100)
-    plain = substitutes(standard, TOKENS, 2, k=100)
-    assert [s.word for s in equal] == [s.word for s in plain]
-    assert [s.logprob for s in equal] == pytest.approx([s.logprob for s in plain], abs=1e-5)
 
 
 @pytest.mark.parametrize("counts", [[1, 2], [-1] * 42, [[1]] * 42])

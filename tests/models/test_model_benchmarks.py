@@ -30,15 +30,14 @@ from benchmarks.models.senses import (
     table,
 )
 from benchmarks.models.speed import compare, published_small
-from benchmarks.models.substitutes import ALPHAS, sample
 from benchmarks.models.substitutes import measure as ranks_of
+from benchmarks.models.substitutes import sample
 from benchmarks.models.substitutes import table as rank_table
 from elmokit.checkpoints.sources import EMBEDDED
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.similarity import similarity
 from elmokit.lm.perplexity import perplexity
-from elmokit.lm.substitutes import UNIGRAM_EXPONENT
 from elmokit.training.settings import settings_for
 
 ROOT = Path(__file__).parents[2]
@@ -223,6 +222,7 @@ def test_storage_is_measured(monkeypatch, capsys):
 def test_ranks_are_those_of_the_substitutes():
     elmo = elmokit.load(ROOT / "tests" / "golden" / "tf-checkpoint" / "standard")
     counts = {word: 3000 // (number + 1) for number, word in enumerate(elmo.vocabulary)}
+    uncounted = elmo.vocabulary
     elmo = elmokit.Elmo(elmo.checkpoint().with_counts(counts))
     sentences = [["the", "big", "dog", "sat", "."], ["the", "unseen", "dog"], ["on", "the", "cat"]]
     positions = sample(sentences, 100)
@@ -232,13 +232,15 @@ def test_ranks_are_those_of_the_substitutes():
         word not in elmo.vocabulary for words in sentences for word in words
     )
     known = [(row, i) for row, i in positions if sentences[row][i] in elmo.vocabulary]
-    column = ALPHAS.index(UNIGRAM_EXPONENT)
-    for (row, i), rank in zip(known, found.rank[:, column].tolist(), strict=True):
+    for (row, i), rank in zip(known, found.stages["and fit"].tolist(), strict=True):
         words = [s.word for s in elmo.substitutes(sentences[row], i, k=1000)]
         assert words[rank - 1] == sentences[row][i]
-    assert found.best() in ALPHAS
+    plain = elmokit.Elmo(replace(elmo.checkpoint(), vocabulary=uncounted))
+    for (row, i), rank in zip(known, found.stages["product"].tolist(), strict=True):
+        words = [s.word for s in plain.substitutes(sentences[row], i, k=1000)]
+        assert words[rank - 1] == sentences[row][i]
     lines = rank_table(found, found)
-    assert sum(line.startswith("the 200 most frequent") for line in lines) == 2
+    assert sum(line.startswith("the 200 most frequent") for line in lines) == 3
 
 
 def amount(tokens, words, unknown, ppl, **parts):
@@ -334,7 +336,7 @@ def test_size_names_the_bytes_it_measured(monkeypatch, capsys):
 def test_text_table_counts_every_source(tmp_path, monkeypatch, capsys):
     (tmp_path / "a-0.txt").write_text("One two.\nThree.\n\n\nFour, five.\n", encoding="utf-8")
     (tmp_path / "a-1.txt.xz").write_bytes(lzma.compress("银行 six\n".encode()))
-    (tmp_path / "new.log").write_text("/home/someone/a.txt\n  7  words removed, known\n")
+    (tmp_path / "new.log").write_text("/mnt/someone/a.txt\n  7  words removed, known\n")
     given = f"Some text | CC0 | {tmp_path}/a-*.txt {tmp_path}/*.xz"
     arguments = ["text_table.py", given, "--removed", str(tmp_path / "new.log")]
     monkeypatch.setattr("sys.argv", arguments)

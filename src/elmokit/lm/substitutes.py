@@ -9,14 +9,23 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from elmokit.engines import no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import LanguageModel
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo, Sentence
 
-UNIGRAM_EXPONENT = 0.8
-"""Chosen on held-out text by the rank of the true word: ``benchmarks/models/substitutes.py``."""
+UNIGRAM_EXPONENT = 0.65
+FIT_EXPONENT = 0.5
+"""Both were chosen on held-out text by the rank of the true word, by
+``benchmarks/models/substitutes.py``."""
+CANDIDATES = 50
+"""So many words, the best without their fit, are read in the sentence."""
+NEIGHBOURS = 2
+"""So many words on either side must fit a candidate."""
+CONTEXT = 32
+"""A candidate is read with at most so many words on either side, so that memory is bounded."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +47,11 @@ def substitutes(elmo: Elmo, tokens: Sentence, position: int, k: int = 10) -> lis
     A word's probability is the product of what the forward direction gives it after all words
     to the left, and the backward direction after all words to the right, divided by its frequency
     to the power of `UNIGRAM_EXPONENT` (both factors hold the frequency, so the product counts it
-    twice), and normalised so that all words of the vocabulary sum to one. A model without word
-    counts does not divide. The special words (``<S>``, ``</S>``, ``<UNK>``) are left out. The word
-    at `position` is not read; it may be among them.
+    twice), and normalised so that all words of the vocabulary sum to one. The `CANDIDATES` best
+    are then read in the sentence: how well each of them predicts its neighbours, to the power of
+    `FIT_EXPONENT`, distributes their probability among them again. For a model without word
+    counts, or with one direction, it is the product alone. The special words (``<S>``, ``</S>``,
+    ``<UNK>``) are left out. The word at `position` is not read; it may be among them.
 
     Args:
         elmo: A model with a softmax and a vocabulary.
@@ -57,6 +68,14 @@ def substitutes(elmo: Elmo, tokens: Sentence, position: int, k: int = 10) -> lis
     """
     model = LanguageModel(elmo)
     return _best(model, tokens, position, model.directions, k)
+
+
+def tokens_read(elmo: Elmo, length: int) -> int:
+    """How many tokens `substitutes` reads for a sentence of so many, with sentence markers."""
+    whole = length + 2
+    if elmo.vocabulary is None or elmo.vocabulary.counts is None:
+        return whole
+    return whole + CANDIDATES * (min(length, 2 * CONTEXT + 1) + 2)
 
 
 def guesses(
@@ -93,8 +112,11 @@ def _best(
     logps = next(model.predictions(words, [position]))
     if not isinstance(k, int) or k < 1:
         raise ConfigError(f"k={k!r}: give a positive number")
-    product = combined([logps[name] for name in directions], model.log_counts())  # (V,)
+    counts = model.log_counts()
+    product = combined([logps[name] for name in directions], counts)  # (V,)
     product = torch.log_softmax(product.masked_fill(~model.is_word(), -torch.inf), dim=0)
+    if counts is not None and len(directions) == 2:
+        product = with_fit(product, *candidate_fit(model, words, position, product))
     ids, values = model.top_words(product, k)
     columns = {name: logp[ids].tolist() for name, logp in logps.items()}
     backward = columns.get("backward", [None] * len(ids))
@@ -115,3 +137,55 @@ def combined(
         return product
     # One direction holds the frequency once, as it should.
     return product - exponent * (len(logps) - 1) * log_counts
+
+
+def candidate_fit(
+    model: LanguageModel, words: Sequence[str], position: int, logp: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The best words by logp (V,), and how well each of them fits: ids and fit, (n,) both."""
+    ids, _ = model.top_words(logp, CANDIDATES)
+    start = max(0, position - CONTEXT)
+    near = words[start : position + CONTEXT + 1]
+    candidates = [model.vocabulary.words[number] for number in ids]
+    fit = _neighbour_fit(model, near, position - start, candidates)
+    return torch.tensor(ids, device=logp.device), fit
+
+
+def with_fit(logp: Tensor, ids: Tensor, fit: Tensor, exponent: float = FIT_EXPONENT) -> Tensor:
+    """Distribute the probability of the candidates among them again, by their fit: (V,)."""
+    values = logp[ids]
+    again = torch.log_softmax(values + exponent * fit, dim=0) + values.logsumexp(dim=0)
+    return logp.index_copy(0, ids, again)
+
+
+def _neighbour_fit(
+    model: LanguageModel, words: Sequence[str], position: int, candidates: Sequence[str]
+) -> Tensor:
+    """Log-probability of the words next to a position, given each candidate there: (n,).
+
+    The forward direction, having read the candidate, predicts the words that follow, and the
+    backward direction those before it.
+    """
+    gap = position + 1  # the opening marker is first
+    marked = [model.begin, *(model.vocabulary.id(word) for word in words), model.end]
+    rows: dict[str, list[int]] = {"forward": [], "backward": []}
+    targets: dict[str, list[int]] = {"forward": [], "backward": []}
+    for distance in range(1, NEIGHBOURS + 1):
+        for name, sign in (("forward", 1), ("backward", -1)):
+            index = gap + sign * distance
+            target = marked[index] if 0 <= index < len(marked) else None
+            if target is not None:  # a vocabulary may have no entry for unknown words
+                rows[name].append(index - sign)
+                targets[name].append(target)
+    filled = [[*words[:position], word, *words[position + 1 :]] for word in candidates]
+    fit = torch.zeros(len(candidates), device=model.elmo.device)
+    with no_gradients():
+        outputs, _ = model.read(filled)
+        for name, states in outputs.items():
+            if not rows[name]:
+                continue
+            chosen = states.reshape(len(candidates), len(marked), -1)[:, rows[name]]  # (n, m, P)
+            wanted = torch.tensor(targets[name], device=fit.device).repeat(len(candidates))
+            logps = model.log_probabilities(chosen.flatten(0, 1), wanted)  # (n m,)
+            fit += logps.view(len(candidates), -1).sum(dim=1)
+    return fit

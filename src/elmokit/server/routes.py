@@ -22,7 +22,7 @@ from elmokit.encode.layers import choose_layers, pooled_shape
 from elmokit.encode.similarity import compare, nearest_uses, occurrences
 from elmokit.errors import DataError, is_out_of_memory
 from elmokit.lm.scoring import score_stream
-from elmokit.lm.substitutes import guesses, substitutes
+from elmokit.lm.substitutes import guesses, substitutes, tokens_read
 from elmokit.probes.stats import unit_rows
 from elmokit.server import schemas
 from elmokit.server.access import client_address, reserve
@@ -479,13 +479,14 @@ async def score(request: Request) -> Response:
     {"sentence": MONEY, "word": "money", "k": 5},
 )
 async def fill(request: Request) -> Response:
-    """Words that fit a position: by the product of both directions, and by each direction."""
+    """Words that fit a position: by both directions together, and by each direction."""
     wanted, _, name, elmo = await _read_model_request(request, schemas.SubstitutesRequest)
     _check_predicts(name, elmo)
     (tokens,) = await _tokens_of(request, elmo, [wanted.sentence])
     position = _find_one(tokens, wanted.word, wanted.position)
     work = partial(_substitutes, elmo, tokens, position, wanted.k)
-    found = await _compute_alone(request, work, 3 * (len(tokens) + MARKERS))
+    cost = 2 * (len(tokens) + MARKERS) + tokens_read(elmo, len(tokens))
+    found = await _compute_alone(request, work, cost)
     return await reply({"model": name, "tokens": tokens, "position": position, **found})
 
 

@@ -224,7 +224,7 @@ class Guess(BaseModel):
 
 
 class SubstitutesAnswer(BaseModel):
-    """Words that fit: by the product of both directions, and by each direction."""
+    """Words that fit: by both directions together, and by each direction."""
 
     model: str
     tokens: list[str]
