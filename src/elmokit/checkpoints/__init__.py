@@ -1,6 +1,7 @@
 """Checkpoints: files ↔ model, one module per format.
 
-sources detects what a file or folder is and reads it; archives extracts zip and tar files safely.
+sources detects what a file or folder is and reads it; rescue says what the others are, and the way
+out, with half_models for weights without options; archives extracts zip and tar files safely.
 The formats: native (elmokit's own, with quantized for its int8 and int4 storage),
 transformers_folder (Hugging Face), bilm_hdf5 (bilm-tf and AllenNLP weights), tf_checkpoint
 (TensorFlow checkpoints and TF-Hub modules, with tf_table for their index), allennlp_archive and

@@ -29,6 +29,7 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import read_json
 
 WEIGHTS_FILE = "weights.th"
+NO_ELMO = "no ELMo inside"
 _CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"
 _PUBLISHED_OPTIONS: dict[str, Any] = {"lstm": {"cell_clip": 3.0, "proj_clip": 3.0}}
 
@@ -80,7 +81,7 @@ def _find_prefix(tensors: dict[str, Tensor], where: str) -> str:
     if len(prefixes) == 1:
         return prefixes[0]
     if not prefixes:
-        raise CheckpointError(f"{where}: no tensor named ...{_CHARACTERS}: no ELMo inside")
+        raise CheckpointError(f"{where}: no tensor named ...{_CHARACTERS}: {NO_ELMO}")
     raise CheckpointError(
         f"{where}: several ELMo models inside ({', '.join(prefixes)}); split the file first"
     )

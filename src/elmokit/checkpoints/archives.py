@@ -15,7 +15,7 @@ from elmokit.limits import ENTRY_BYTES, Budget, inside_archive
 
 _BLOCK = 1 << 20
 # What can be decompressed in blocks of any size; zipfile decompresses LZMA and bzip2 at once.
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MOST_HEADER = 1 << 16  # bytes of a tar entry's long name or attributes
 _HEADER_TYPES = (
     tarfile.GNUTYPE_LONGNAME,
@@ -67,7 +67,7 @@ def _unzip(path: Path, folder: Path, budget: Budget) -> None:
             if entry.is_dir():
                 continue
             target = _target(path, folder, entry.filename, budget)
-            if entry.compress_type not in _METHODS:
+            if entry.compress_type not in METHODS:
                 raise CheckpointError(
                     f"{path}: the entry {entry.filename!r} is compressed with a method other than "
                     "deflate; extract the archive yourself and load the folder"

@@ -33,7 +33,13 @@ _FILTERS = {_DEFLATE, 2, 3, 32000}  # deflate, shuffle, fletcher32, lzf: what h5
 
 def read(path: Path, options: Path | None = None, vocabulary: Path | None = None) -> Checkpoint:
     """Read a weights file; options and vocabulary are found beside it when left out."""
-    settings = read_json(options or _find_options(path))
+    options = options or find_options(path)
+    if options is None:
+        raise CheckpointError(
+            f"{path}: its options are missing; put {options_path(path).name} beside it or give "
+            "options=PATH"
+        )
+    settings = read_json(options)
     with open_tensors(path) as tensors:
         config, weights = from_bilm(tensors, settings)
     words = find_vocabulary(path.parent, vocabulary, config.text)
@@ -44,6 +50,14 @@ def has_lstm(path: Path) -> bool:
     """Whether an HDF5 file is a model, not a softmax or token vectors."""
     with open_tensors(path) as tensors:
         return tensors.count(r"lstm/0/(\d+)/") > 0
+
+
+def shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of every dataset, by its own name."""
+    import h5py
+
+    with h5py.File(path, "r", locking=False) as file, _guarded(path, "its list of datasets"):
+        return {name: dataset.shape for name, dataset in _datasets(file, budget_for(path))}
 
 
 def join_softmax(checkpoint: Checkpoint, path: Path) -> Checkpoint:
@@ -101,16 +115,12 @@ def options_path(weights: Path) -> Path:
     return weights.with_name("options.json")
 
 
-def _find_options(weights: Path) -> Path:
+def find_options(weights: Path) -> Path | None:
+    """The options beside a weights file: those of a usual name, or the only ones there are."""
     usual = [options_path(weights), weights.with_name("options.json")]
     others = [path for path in weights.parent.glob("*options*.json") if path.is_file()]
     found = [path for path in usual if path.exists()]
-    if found or len(others) == 1:
-        return (found or others)[0]
-    names = " or ".join(dict.fromkeys(path.name for path in usual))
-    raise CheckpointError(
-        f"{weights}: its options are missing; put {names} beside it or give options=PATH"
-    )
+    return (found or others)[0] if found or len(others) == 1 else None
 
 
 def find_vocabulary(folder: Path, given: Path | None, text: TextConfig) -> Vocabulary | None:

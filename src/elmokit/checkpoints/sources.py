@@ -15,6 +15,7 @@ from elmokit.checkpoints import (
     bilm_hdf5,
     many_langs,
     native,
+    rescue,
     tf_checkpoint,
     transformers_folder,
 )
@@ -55,11 +56,13 @@ def _read_hdf5(folder: Path, extras: Extras) -> Checkpoint:
     models = [path for path in files if bilm_hdf5.has_lstm(path)]
     if not models:
         names = ", ".join(path.name for path in files)
-        raise CheckpointError(f"{folder}: no LSTM weights in {names}")
+        other = rescue.diagnose(files[0])
+        about = f"; {files[0].name} is {other}" if other else ""
+        raise CheckpointError(f"{folder}: no LSTM weights in {names}{about}")
     if len(models) > 1 and models[0].name not in _USUAL_NAMES:
         names = ", ".join(path.name for path in models)
         raise CheckpointError(f"{folder}: several models ({names}); name one of these files")
-    return bilm_hdf5.read(models[0], extras.options, extras.vocabulary)
+    return _read_path(models[0], extras)
 
 
 def _read_tf_folder(folder: Path, extras: Extras) -> Checkpoint:
@@ -71,11 +74,16 @@ def _read_tf_folder(folder: Path, extras: Extras) -> Checkpoint:
 def _read_archive_folder(folder: Path, extras: Extras) -> Checkpoint:
     settings = folder / "config.json"
     archived = next(iter(folder.glob("fta/*.options_file")), None)
-    return allennlp_archive.read(
-        folder / allennlp_archive.WEIGHTS_FILE,
-        settings if settings.is_file() else None,
-        extras.options or archived,
-    )
+    try:
+        return allennlp_archive.read(
+            folder / allennlp_archive.WEIGHTS_FILE,
+            settings if settings.is_file() else None,
+            extras.options or archived,
+        )
+    except CheckpointError as error:
+        if allennlp_archive.NO_ELMO not in str(error):
+            raise
+        raise CheckpointError(rescue.task_archive(folder, str(error))) from None
 
 
 def _has(*names: str) -> Callable[[Path], bool]:
@@ -173,7 +181,14 @@ def _read_remote(source: str, extras: Extras) -> Checkpoint:
 def _read_folder(folder: Path, extras: Extras) -> Checkpoint:
     for _, matches, read in FOLDER_LAYOUTS.values():
         if matches(folder):
-            return read(folder, extras)
+            try:
+                return read(folder, extras)
+            except CheckpointError:
+                if broken := rescue.broken_part(folder):
+                    raise CheckpointError(f"{folder}: {broken}") from None
+                raise
+    if found := rescue.diagnose(folder):
+        raise CheckpointError(f"{folder}: {found}")
     looked_for = "; ".join(f"{kind}: {row[0]}" for kind, row in FOLDER_LAYOUTS.items())
     raise CheckpointError(f"{folder}: no model found in this folder. Looked for {looked_for}")
 
@@ -182,6 +197,16 @@ def _read_path(path: Path, extras: Extras) -> Checkpoint:
     if path.is_dir():
         return _read_folder(path, extras)
     regular_file(path)
+    try:
+        return _read_file(path, extras)
+    except CheckpointError:
+        found = rescue.diagnose(path, options_given=extras.options is not None)
+        if found is None:
+            raise
+        raise CheckpointError(f"{path}: {found}") from None
+
+
+def _read_file(path: Path, extras: Extras) -> Checkpoint:
     if _starts(path, bilm_hdf5.SIGNATURE):
         return bilm_hdf5.read(path, extras.options, extras.vocabulary)
     if path.name.endswith(".index"):
@@ -197,11 +222,6 @@ def _read_path(path: Path, extras: Extras) -> Checkpoint:
                 return _read_folder(folder, extras)
             except CheckpointError as error:  # the user knows the archive, not the temporary folder
                 raise CheckpointError(str(error).replace(str(folder), str(path))) from None
-    if path.suffix.lower() == ".onnx":
-        raise CheckpointError(
-            f"{path}: an ONNX file is no model to load; open it with elmokit.OnnxElmo, or load the "
-            "model that it was exported from"
-        )
     raise CheckpointError(
         f"{path}: neither HDF5, nor a zip or tar archive, nor a TensorFlow index, nor a file of "
         "torch tensors (is it truncated, or a download page saved under that name?)"
