@@ -1,5 +1,6 @@
 """Published models and addresses, from a server on this machine that plays their hosts."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -378,6 +379,13 @@ def test_address_of_an_archive_loads(hosts, site, tmp_path):
     hosts.files["/some%20model.tar.gz"] = hosts.files["/some model.tar.gz"]
     elmo = elmokit.load(f"{site}/some%20model.tar.gz?download=1")
     assert_standard(elmo)
+
+
+def test_word_list_may_be_compressed_and_have_an_address(hosts, site):
+    words = gzip.compress((STANDARD.source / "vocab.txt").read_bytes())
+    hosts.files = {"/vocab.txt.gz": Served(words)}
+    elmo = elmokit.load(STANDARD.source / "weights.hdf5", vocabulary=f"{site}/vocab.txt.gz")
+    assert_same_model(elmo, STANDARD.load(), STANDARD.sentences())
 
 
 def test_plain_http_is_refused(hosts, site):

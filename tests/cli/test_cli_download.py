@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import io
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,20 @@ def test_download_of_an_unknown_name_is_one_line(run, hosts):
     assert result.err.count("\n") == 1
     assert "did you mean original" in result.err
     assert run("download").code == 2
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_download_shows_size_and_time_left_on_a_terminal(run, hosts, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    assert run("download", "original").code == 0
+    size = f"{len(hosts.files[PATHS[0]].data) / 1000:.1f}k"
+    bar = rf"weights\.hdf5: 100%\|.*\| {size}/{size} \[.*<.*B/s\]"
+    assert re.search(bar, terminal.getvalue()), terminal.getvalue()
+    run("download", "original", "--remove")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    assert run("download", "original", "--quiet").code == 0
+    assert terminal.getvalue() == ""

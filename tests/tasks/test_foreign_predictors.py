@@ -108,16 +108,39 @@ def test_attention_code_of_the_hub_is_refused(evil):
 # The network
 
 
-@pytest.mark.parametrize("name", ["hf:owner/name", "https://example.org/model.zip", "nowhere"])
+@pytest.mark.parametrize(
+    "name", ["hf:owner/name", "https://example.org/model.zip", "original", "nowhere"]
+)
 def test_predictor_never_starts_a_download(folder, name, monkeypatch):
     called = []
+    monkeypatch.delenv("ELMOKIT_OFFLINE")
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *a, **k: called.append(a))
+    monkeypatch.setattr("socket.socket.connect", lambda *a: called.append(a))
     reference = {"kind": "elmo", "name": name, "fingerprint": "0" * 64, "bundled": False}
     for many in (reference, {**reference, "kind": "several", "parts": [reference, reference]}):
         change(folder, elmo=many)
         with pytest.raises(CheckpointError, match=r"never starts a download\)\. .*elmo=.*--model"):
             elmokit.tasks.load(folder)
     assert not called
+
+
+def test_predictor_finds_a_published_model_in_the_cache(tmp_path, monkeypatch):
+    cached = tmp_path / "cache" / "allennlp-original"
+    cached.mkdir(parents=True)
+    for name in ("weights.hdf5", "options.json"):
+        shutil.copy(OLD.parents[1] / "bilm-hdf5" / "standard" / name, cached)
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "predictor"
+    elmokit.tasks.fit(
+        "classify", texts(40), texts(9, seed=1), elmo="original", output=folder, quiet=True,
+        config=settings("classify", "run.epochs=1"),
+    )  # fmt: skip
+    stored = json.loads((folder / "predictor.json").read_text("utf-8"))["elmo"]
+    assert (stored["name"], stored["bundled"]) == ("original", False)
+    assert elmokit.tasks.load(folder).predict(["a good film"])
+    shutil.rmtree(cached)
+    with pytest.raises(CheckpointError, match="never starts a download"):
+        elmokit.tasks.load(folder)
 
 
 def test_user_may_name_the_hub(folder, monkeypatch):

@@ -260,7 +260,7 @@ def _by_hand(model: PublishedModel, folder: Path) -> str:
 def _from_address(address: str, *, with_options: bool) -> Path:
     folder, name = _address_folder(address), _file_name(address)
     files = [RemoteFile(name, (address,))]
-    if with_options and name.endswith(".hdf5"):
+    if with_options and name.endswith((".hdf5", ".h5")):
         beside = [urljoin(address, "options.json")]
         if name.endswith("_weights.hdf5"):
             own = name.removesuffix("weights.hdf5") + "options.json"
@@ -348,9 +348,8 @@ def _check_pinned(file: RemoteFile, folder: Path) -> None:
     """Compare a cached file with its checksums; one that has none, put there by hand, gets one."""
     path = folder / file.name
     record = _read_record(folder, file.name)
-    expected = {**file.checksums}
-    if "sha256" in record:
-        expected["sha256"] = record["sha256"]
+    # It was pinned after the documented one had been compared.
+    expected = {"sha256": record["sha256"]} if "sha256" in record else file.checksums
     for algorithm, value in expected.items():
         if digest(path, algorithm) != value.lower():
             raise CheckpointError(

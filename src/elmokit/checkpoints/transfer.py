@@ -61,6 +61,7 @@ _RETRIED = {
 }
 _SIGNATURES = {
     ".hdf5": (b"\x89HDF\r\n\x1a\n", "HDF5"),
+    ".h5": (b"\x89HDF\r\n\x1a\n", "HDF5"),
     ".zip": (b"PK", "zip"),
     ".gz": (b"\x1f\x8b", "gzip"),
     ".tgz": (b"\x1f\x8b", "gzip"),
@@ -68,7 +69,7 @@ _SIGNATURES = {
     ".xz": (b"\xfd7zXZ\0", "xz"),
 }
 """How files begin, by the ending of their names."""
-_ARCHIVES = (".zip", ".gz", ".tgz", ".bz2", ".xz", ".tar")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 _PAGES = (b"<!doctype", b"<html", b"<head", b"<body", b"<?xml")
 _LFS_POINTER = b"version https://git-lfs"
 
@@ -545,15 +546,15 @@ def _check(file: RemoteFile, part: Path) -> None:
     for algorithm, expected in file.checksums.items():
         if (found := digest(part, algorithm)) != expected.lower():
             raise _FailedError(f"a file with the {algorithm} {found} instead of {expected}")
-    suffix = Path(file.name).suffix.lower()
+    name = file.name.lower()
     try:
-        if suffix == ".hdf5":
+        if name.endswith((".hdf5", ".h5")):
             import h5py
 
             h5py.File(part, "r", locking=False).close()  # it compares the size with its header
-        elif suffix == ".json":
+        elif name.endswith(".json"):
             read_json(part)
-        elif suffix in _ARCHIVES:
+        elif name.endswith(_ARCHIVES):
             with extracted(part):
                 pass
     except CheckpointError as error:
