@@ -27,6 +27,7 @@ PAGES = (
     "docs/how-it-works.md",
     "docs/migration.md",
     "docs/models.md",
+    "docs/published-models.md",
     "docs/tables.md",
     "docs/onnx.md",
     "docs/proteins.md",

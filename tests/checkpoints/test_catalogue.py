@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,6 +16,7 @@ from elmokit.checkpoints import find_published, published_models, suggest_names
 from elmokit.checkpoints.sources import FOLDER_LAYOUTS, embedded_models
 from elmokit.errors import ConfigError
 
+ROOT = Path(__file__).parents[2]
 MODELS = published_models()
 by_name = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 
@@ -128,3 +130,13 @@ def test_reading_the_catalogue_loads_no_torch():
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_the_pages_show_the_catalogue():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "published_page.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

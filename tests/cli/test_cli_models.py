@@ -9,6 +9,7 @@ import pytest
 
 import elmokit
 from elmokit.checkpoints import published_models, sources
+from elmokit.checkpoints.download import cache_folder
 from elmokit.errors import ConfigError
 
 
@@ -121,3 +122,19 @@ def test_a_file_of_that_name_comes_first(run, tmp_path, monkeypatch, model):
     assert run("convert", model, tmp_path / "original").code == 0
     monkeypatch.chdir(tmp_path)
     assert "105,124" in run("info", "original").out
+
+
+def test_a_cached_model_is_listed_and_described_with_both(run, model, monkeypatch):
+    folder = cache_folder() / "allennlp-small"
+    assert run("convert", model, folder / "weights.hdf5").code == 0
+    assert names(run, "--language", "en")[:2] == ["small-en", "allennlp-small"]
+    (line,) = [x for x in run("models").out.splitlines() if x.startswith("  allennlp-small ")]
+    assert "about" not in line
+    shown = run("info", "small").out
+    assert "105,124" in shown
+    assert f"here        {folder} (" in shown
+    report = json.loads(run("info", "small", "--json").out)
+    assert report["dim"] == 32
+    assert report["published"]["dim"] == 256
+    (entry,) = [known for known in elmokit.models() if known.path == folder]
+    assert (entry.name, entry.kind) == ("allennlp-small", "published")

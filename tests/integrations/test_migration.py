@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import h5py
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import elmokit
-from elmokit.errors import ConfigError, DataError
+from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.integrations.migration import allennlp, embedders, seqvec
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -43,6 +44,18 @@ def test_batch_to_ids_gives_character_ids():
     assert ids[0, 2].tolist() == [259, *[ord("x") + 1] * 48, 260]
     assert ids[1, 0].tolist() == [259, 257, 260, *[261] * 47]
     assert not ids[1, 1:].any()
+
+
+def test_elmo_embedder_without_files_is_the_original_model(tmp_path, monkeypatch):
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path))
+    monkeypatch.setenv("ELMOKIT_OFFLINE", "1")
+    with pytest.raises(CheckpointError, match="original: not in the cache"):
+        allennlp.ElmoEmbedder()
+    shutil.copytree(STANDARD, tmp_path / "allennlp-original")
+    by_files = allennlp.ElmoEmbedder(STANDARD / "options.json", STANDARD / "weights.hdf5")
+    for embedder in (allennlp.ElmoEmbedder(), allennlp.ElmoEmbedder(weight_file="original")):
+        want = by_files.elmo.encode([["the", "bank"]])[0]
+        np.testing.assert_array_equal(embedder.elmo.encode([["the", "bank"]])[0], want)
 
 
 def test_elmo_embedder_carries_state_between_batches(golden):

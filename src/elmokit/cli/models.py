@@ -97,13 +97,13 @@ def as_dict(model: KnownModel) -> dict[str, Any]:
 
 
 def published_model(name: str | None) -> KnownModel | None:
-    """The published model of a name, unless a file, a folder or an embedded model has it."""
+    """The published model of a name or address, unless a file or folder has the name."""
     import elmokit
-    from elmokit.checkpoints.catalogue import find_published
+    from elmokit.checkpoints.download import published
 
     if name is None or os.path.exists(Path(name).expanduser()) or Path(f"{name}.index").is_file():
         return None
-    entry = find_published(name)
+    entry = published(name)
     if entry is None:
         return None
     return next(model for model in elmokit.models() if model.name == entry.name)

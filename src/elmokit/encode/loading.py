@@ -149,17 +149,21 @@ def models(language: str | None = None, domain: str | None = None) -> list[Known
         ConfigError: No model is of that language or domain.
     """
     cached = {model.name: model for model in cached_models() if model.complete}
-    found = [_published(model, cached.pop(model.name, None)) for model in published_models()]
-    chosen = {model.name for model in published_models(language, domain)}
-    published = [model for model in found if model.name in chosen]
-    addresses = [] if language or domain else [_address(model) for model in cached.values()]
+    published = [
+        _published(model, cached.get(model.name)) for model in published_models(language, domain)
+    ]
+    addresses = [
+        KnownModel(model.name, "address", model.name, path=model.path, bytes=model.size)
+        for model in cached.values()
+        if is_address(model.name) and language is domain is None
+    ]
     embedded = [
         model
         for model in map(_embedded, sources.embedded_models())
         if (language is None or language.lower() in model.languages)
         and (domain is None or domain.lower() in str(model.domain))
     ]
-    return [*embedded, *sorted([*published, *addresses], key=lambda model: model.path is None)]
+    return [*embedded, *addresses, *sorted(published, key=lambda model: model.path is None)]
 
 
 def _embedded(name: str) -> KnownModel:
@@ -181,10 +185,6 @@ def _embedded(name: str) -> KnownModel:
         bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         default=name == DEFAULT_MODEL,
     )
-
-
-def _address(cached: CachedModel) -> KnownModel:
-    return KnownModel(cached.name, "address", cached.name, path=cached.path, bytes=cached.size)
 
 
 def _published(model: PublishedModel, cached: CachedModel | None) -> KnownModel:

@@ -174,13 +174,17 @@ class ElmoEmbedder:
     """The class ``allennlp.commands.elmo.ElmoEmbedder`` of AllenNLP up to 0.9.
 
     Args:
-        options_file: ``options.json``.
-        weight_file: The HDF5 weights.
+        options_file: ``options.json``, or its address.
+        weight_file: The HDF5 weights, their address, or the name of a published model, which needs
+            no options. As in AllenNLP, the original model is downloaded when both are left out.
         cuda_device: Number of the GPU; -1 for the CPU.
     """
 
     def __init__(
-        self, options_file: str | Path, weight_file: str | Path, cuda_device: int = -1
+        self,
+        options_file: str | Path | None = None,
+        weight_file: str | Path = "original",
+        cuda_device: int = -1,
     ) -> None:
         device = "cpu" if cuda_device < 0 else f"cuda:{cuda_device}"
         self.elmo: Encoder = load(weight_file, options=options_file, softmax=False, device=device)
