@@ -296,6 +296,10 @@ def redirect_elsewhere(exchange: Exchange) -> None:
     exchange.status(302, Location="file:///etc/passwd")
 
 
+def redirect_nowhere(exchange: Exchange) -> None:
+    exchange.status(302, Location="https://[nowhere/")
+
+
 def ignore_range(exchange: Exchange) -> None:
     exchange.send(start=0)
 
@@ -370,6 +374,7 @@ ENDS: dict[str, Callable[[Exchange], None]] = {
     "redirect loop": redirect_loop,
     "redirect into a private network": redirect_inside,
     "redirect to a file": redirect_elsewhere,
+    "redirect to no address": redirect_nowhere,
     "compressed": compressed,
     "nonsense": nonsense,
     "one byte flipped": flipped,

@@ -1,5 +1,6 @@
 """Published models and addresses, from a server on this machine that plays their hosts."""
 
+import errno
 import gzip
 import hashlib
 import io
@@ -230,6 +231,26 @@ def test_full_disk_is_found_before_the_download(hosts, monkeypatch):
         elmokit.load("original")
 
 
+def test_disk_that_fills_up_is_named_and_left_as_it_was(hosts, folder, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=str(folder / "weights.hdf5")):
+        elmokit.load("original")
+    assert [path.name for path in folder.rglob("*")] == [".elmokit"]
+
+
+def test_cache_that_cannot_be_written_is_a_clear_error(hosts, monkeypatch):
+    monkeypatch.setenv("ELMOKIT_CACHE", os.path.join(os.devnull, "cache"))
+    assert "set ELMOKIT_CACHE" in refused("original")
+
+
+@pytest.mark.parametrize("address", ["https://", "https://[::1", "http:///x"])
+def test_address_that_is_none_is_refused(hosts, address):
+    assert "no address" in refused(address)
+
+
 def test_archive_that_leads_out_of_its_folder_is_refused(hosts, tmp_path):
     evil = io.BytesIO()
     with zipfile.ZipFile(evil, "w") as archive:
@@ -303,6 +324,17 @@ def test_interrupted_download_is_resumed(hosts, folder, monkeypatch):
     hosts.requests.clear()
     elmokit.download("original")
     assert ranges(hosts) == ["bytes=1000-"]
+    assert (folder / "weights.hdf5").read_bytes() == read("weights.hdf5")
+
+
+def test_download_that_was_killed_while_it_was_checked_is_not_repeated(hosts, folder, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "_check", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            elmokit.download("original")
+    hosts.requests.clear()
+    elmokit.download("original")
+    assert ranges(hosts) == []
     assert (folder / "weights.hdf5").read_bytes() == read("weights.hdf5")
 
 
@@ -417,6 +449,14 @@ def test_password_goes_to_its_own_host_only(hosts, site, monkeypatch, tmp_path):
     assert sent == {"/w.hdf5": True, "/elsewhere.example/w.hdf5": False}
     kept = [path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert not any(b"secret" in data for data in kept)
+
+
+def test_password_is_sent_again_behind_a_redirect_on_its_host(hosts, site):
+    hosts.faults["/w.zip"] = [answer(302, Location="/v.zip")]
+    data = golden("many-langs/nlpl.zip").source.read_bytes()
+    hosts.files = {"/w.zip": Served(b""), "/v.zip": Served(data)}
+    elmokit.load(site.replace("//", "//me:secret@") + "/w.zip")
+    assert ["Authorization" in headers for _, headers in hosts.requests] == [True, True]
 
 
 def test_redirect_from_https_to_http_is_refused(hosts, site, monkeypatch):

@@ -115,6 +115,8 @@ def find_remote(source: str, *, with_options: bool = True) -> Path | None:
     """
     if source.startswith(HUB_PREFIX):
         return _from_hub(source)
+    if is_address(source) and not _host(source):
+        raise CheckpointError(f"{source}: this is no address")
     model = published(source)
     if model is not None:
         return _from_catalogue(source, model)
@@ -153,7 +155,10 @@ def cached_models() -> list[CachedModel]:
             complete = all((folder / file).is_file() for file in records)
         else:
             continue  # not from here
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        size = 0
+        for path in folder.rglob("*"):
+            with suppress(FileNotFoundError):  # a download that has just ended
+                size += path.stat().st_size if path.is_file() else 0
         if size:
             found.append(CachedModel(name, folder, size, complete))
     return found
@@ -282,9 +287,15 @@ def _from_address(address: str, *, with_options: bool) -> Path:
     return folder / name
 
 
+def _host(address: str) -> str:
+    with suppress(ValueError):
+        return urlsplit(address).hostname or ""
+    return ""
+
+
 def _address_folder(address: str) -> Path:
     mark = hashlib.sha256(shown(address).encode()).hexdigest()[:12]
-    host = re.sub(r"[^\w.-]", "_", urlsplit(address).hostname or "")
+    host = re.sub(r"[^\w.-]", "_", _host(address))
     return cache_folder() / f"{host}-{mark}"
 
 
@@ -322,9 +333,14 @@ def _from_hub(source: str) -> Path:
 
 def _fetch(file: RemoteFile, folder: Path) -> None:
     """Let a file be in a folder of the cache: fetched by one process, waited for by others."""
-    (folder / _STATE).mkdir(parents=True, exist_ok=True)
     if (folder / file.name).is_file():
         return
+    try:
+        (folder / _STATE).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: cannot be created ({error.strerror}); set {CACHE} to a folder of yours"
+        ) from None
     with _locked(_state(folder, file.name, ".lock")) as is_locked:
         if (folder / file.name).is_file():
             return

@@ -31,8 +31,8 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from elmokit.checkpoints.archives import extracted
-from elmokit.errors import CheckpointError, ConfigError, DataError, reason
-from elmokit.files import read_json, write_text
+from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError, reason
+from elmokit.files import disk_errors, read_json, write_text
 from elmokit.limits import ENVIRONMENT as LIMITS
 from elmokit.limits import current
 
@@ -156,7 +156,8 @@ def fetch(file: RemoteFile, path: Path, part: Path) -> str:
         asked = _mirrored(address)
         try:
             _refuse_plain_http(asked, file)
-            _Transfer(file, asked, part).run()
+            with disk_errors(path):
+                _Transfer(file, asked, part).run()
         except _FailedError as error:
             said.append((shown(asked), str(error)))
             continue
@@ -201,6 +202,7 @@ class _Transfer:
         self.part = part
         self.limit = file.size if file.size is not None else current().download_gib << 30
         self.received = 0  # bytes, in this call
+        self.total: int | None = None
         self.resumed = False
 
     def run(self) -> None:
@@ -241,6 +243,8 @@ class _Transfer:
         from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
 
         have, validator = self._stored()
+        if have and have == self.total:
+            return
         headers = {"Accept-Encoding": "identity", "User-Agent": "elmokit"}
         if have:
             headers["Range"] = f"bytes={have}-"
@@ -261,7 +265,9 @@ class _Transfer:
             raise kind(f"no connection ({_cause(error)})") from None
         except HTTPError:  # while the body is read
             raise _BrokenError("broke off") from None
-        except (requests.exceptions.RequestException, UnicodeError) as error:
+        except ElmokitError:
+            raise
+        except (requests.exceptions.RequestException, ValueError) as error:  # an odd address
             raise _FailedError(reason(error)) from None
 
     def _stored(self) -> tuple[int, str]:
@@ -272,6 +278,7 @@ class _Transfer:
             # Without a validator only a checksum can tell that both halves are of one file.
             same = record["address"] == self._mark() and bool(validator or self.file.checksums)
             if same and type(size) is int and 0 < size <= self.part.stat().st_size:
+                self.total, self.resumed = record.get("total"), True
                 return size, validator
         return 0, ""
 
@@ -288,13 +295,12 @@ class _Transfer:
         self, session: requests.Session, headers: Mapping[str, str]
     ) -> Iterator[requests.Response]:
         """The answer behind all redirects."""
-        address = self.address
-        own = urlsplit(address)[:2]
+        address, own = self.address, _credentials(self.address)
         for _ in range(_REDIRECTS + 1):
             response = session.get(
                 address,
                 headers=headers,
-                auth=_credentials(address) if urlsplit(address)[:2] == own else _no_credentials,
+                auth=own if _origin(address) == _origin(self.address) else _no_credentials,
                 allow_redirects=False,
                 stream=True,
                 timeout=(PATIENCE.connect_s, PATIENCE.stall_s),
@@ -362,7 +368,7 @@ class _Transfer:
         """Write the body, and record how much of it is on the disk, however this ends."""
         from tqdm.auto import tqdm
 
-        state = {"address": self._mark(), "validator": validator}
+        state = {"address": self._mark(), "validator": validator, "total": total}
 
         def flush() -> None:
             out.flush()
@@ -384,6 +390,7 @@ class _Transfer:
                     if out.tell() - have >= _FLUSH:
                         flush()
                         have = out.tell()
+                flush()
             except (_FailedError, OSError):  # not the file, or the disk is full or broken
                 bar.leave = False
                 out.close()
@@ -393,7 +400,6 @@ class _Transfer:
                 bar.leave = False
                 flush()
                 raise
-            flush()
 
 
 def _blocks(response: requests.Response) -> Iterator[bytes]:
@@ -439,6 +445,11 @@ def _credentials(
         return request
 
     return add
+
+
+def _origin(address: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname, parts.port
 
 
 def _redirected(target: str, origin: str) -> str:
