@@ -19,7 +19,7 @@ import elmokit
 from elmokit.encode import Embedded, KnownModel, LayerSimilarities, Use, UseMap, open_writer
 from elmokit.lm import Perplexity, Score, Substitute, perplexity, score_stream
 from elmokit.tasks import Predictor, TextExample
-from elmokit.text import get_tokenizer, read_texts
+from elmokit.text import TextRecord, get_tokenizer, read_records, read_texts, residues
 
 Vectors = NDArray[np.float32]
 
@@ -115,6 +115,11 @@ assert_type(elmokit.probes.pos(elmo, "train.conllu", "test.conllu").table(), str
 # Files, text, training
 with open_writer("vectors.h5", layers="all") as writer:
     writer.write(0, texts[0], tokens[0], elmo.encode(texts[0], layers="all"))
+with open_writer("residues.npz", ids=True) as writer:
+    for number, record in enumerate(read_records("proteins.fasta")):
+        assert_type(record, TextRecord)
+        summed = elmo.encode(record.text, layers="sum")
+        writer.write(number, record.text, residues(record.text), summed, id=record.id)
 assert_type(get_tokenizer("words").tokenize("a text"), list[str])
 glove = elmokit.WordVectors.load("glove.txt")
 assert_type(glove.lookup(["bank"]), Vectors)

@@ -186,3 +186,12 @@ def test_repository_of_the_hub_is_named_as_one():
     with pytest.raises(CheckpointError) as caught:
         elmokit.load("/no/such/file")
     assert "hf:" not in str(caught.value)
+
+
+def test_sequences_as_strings_are_no_words_of_a_model_that_reads_characters(recwarn):
+    elmo = elmokit.load("test-tiny", tokenizer="chars")
+    chains = ["CASSLGQAYEQYF", "CASSF", "MKV", "M"]
+    assert [len(vectors) for vectors in elmo.encode(chains)] == [13, 5, 3, 1]
+    assert not recwarn
+    with pytest.warns(AmbiguousInputWarning, match=r"write \[tokens\]"):
+        elmo.encode(list("MKVL"))

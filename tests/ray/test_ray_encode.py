@@ -122,6 +122,17 @@ def test_folders_of_text_and_parquet(cluster, tmp_path):
     assert pq.read_table(out / "inputs%2Fempty.txt-000000.parquet").num_rows == 0
 
 
+def test_sequences_keep_their_identifiers(cluster, tmp_path):
+    source, out, plain = tmp_path / "a.fasta", tmp_path / "out", tmp_path / "plain.parquet"
+    source.write_text("".join(f">P{n}\nMK{'ACDEF'[: n % 6]}*\n" for n in range(50)), "utf-8")
+    common = (*MODEL, "--layers", "sum", "--pool", "mean")
+    assert run("encode", source, "-o", plain, *common) == 0
+    assert run("encode", source, "-o", out, *common, *WITH_RAY, "--piece-lines", 20) == 0
+    found = table(out)
+    assert found["id"].to_pylist() == [f"P{n}" for n in range(50)]
+    assert_same_rows(found, plain, "a.fasta")
+
+
 def test_a_killed_run_continues_and_makes_nothing_twice(cluster, tmp_path, capsys):
     text = write_lines(tmp_path / "text.txt", 2000)
     out = tmp_path / "out"

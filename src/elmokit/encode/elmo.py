@@ -265,7 +265,7 @@ class Elmo:
         """
         single = isinstance(sentences, str)
         if not single:
-            check_sentences(sentences)
+            check_sentences(sentences, self.config.text.tokenizer)
         batch: list[Sentence] = [sentences] if isinstance(sentences, str) else list(sentences)
         stream = self._stream(batch, layers, pool, state, output, batch_tokens, other)
         if progress and len(batch) > 1:
@@ -303,7 +303,7 @@ class Elmo:
 
         With ``state="carry"`` the whole stream is one batch, as in `encode`.
         """
-        check_sentences(sentences)
+        check_sentences(sentences, self.config.text.tokenizer)
         return self._stream(sentences, layers, pool, state, output, batch_tokens, other)
 
     def _stream(
@@ -574,7 +574,7 @@ class Elmo:
 
     def all_tokens(self, sentences: Iterable[Sentence]) -> Iterator[tuple[str, ...]]:
         """The tokens of several sentences; what is no such thing is refused at once."""
-        check_sentences(sentences)
+        check_sentences(sentences, self.config.text.tokenizer)
         return self._tokens_of(sentences)
 
     def _tokens_of(self, sentences: Iterable[Sentence]) -> Iterator[tuple[str, ...]]:

@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from elmokit.errors import AmbiguousInputWarning, ConfigError, DataError, MissingExtraError
 
@@ -107,11 +107,12 @@ def sentence_tokens(
     )
 
 
-def check_sentences(sentences: object) -> None:
+def check_sentences(sentences: object, tokenizer: str = "words") -> None:
     """Refuse what Python would iterate over, but as other sentences than the caller means.
 
     The tokens of one sentence in the position of several sentences are possible, so they get a
-    warning. Nothing is read of an iterator, and of a list nothing after its first sentence.
+    warning; where the `tokenizer` is ``chars``, only characters are such tokens. Nothing is read of
+    an iterator, and of a list nothing after its first sentence.
 
     Raises:
         DataError: It is one text, a mapping, a set, a table, or nothing to iterate over.
@@ -119,7 +120,8 @@ def check_sentences(sentences: object) -> None:
     kind = type(sentences).__name__
     columns = getattr(sentences, "column_names", None) or getattr(sentences, "columns", None)
     if isinstance(sentences, list | tuple):
-        if len(sentences) >= _WORDS and not any(map(_is_no_word, sentences)):
+        is_text = _is_no_character if tokenizer == "chars" else _is_no_word
+        if len(sentences) >= _WORDS and not any(map(is_text, sentences)):
             _warn_of_words(sentences)
     elif isinstance(sentences, str | bytes):
         raise DataError(
@@ -151,6 +153,10 @@ _NO_WORD = re.compile(
 
 def _is_no_word(item: object) -> bool:
     return not (isinstance(item, str) and item) or _NO_WORD.search(item) is not None
+
+
+def _is_no_character(item: object) -> bool:
+    return _is_no_word(item) or len(cast(str, item)) > 1
 
 
 def _warn_of_words(words: Sequence[str]) -> None:
