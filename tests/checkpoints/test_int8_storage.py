@@ -1,4 +1,4 @@
-"""Models stored as int8 rows: how exact they are, what stays the same, what is refused."""
+"""Models stored as int8 and int4: how exact they are, what stays the same, what is refused."""
 
 import json
 from dataclasses import replace
@@ -90,9 +90,11 @@ def test_int8_refuses_what_is_no_weight(bad, tmp_path, tiny):
 
 @given(matrices.filter(lambda matrix: matrix.ndim == 2))
 def test_int4_moves_a_row_by_no_more_than_the_plain_scale_would(matrix):
-    codes, scales = quantized.quantize_int4(torch.from_numpy(matrix))
+    codes, scales = quantized.quantize_int4_rows(torch.from_numpy(matrix))
     assert (codes.dtype, codes.shape) == (torch.uint8, (len(matrix), -(-matrix.shape[1] // 2)))
-    again = quantized.dequantize_int4(codes, scales, matrix.shape[1]).numpy().astype(np.float64)
+    again = (
+        quantized.dequantize_int4_rows(codes, scales, matrix.shape[1]).numpy().astype(np.float64)
+    )
     step = np.abs(matrix.astype(np.float64)).max(axis=1, keepdims=True) / 7
     plain = np.round(matrix / np.where(step == 0, 1, step)) * step
     moved, bound = (np.square(rows - matrix).sum(axis=1) for rows in (again, plain))
@@ -101,11 +103,36 @@ def test_int4_moves_a_row_by_no_more_than_the_plain_scale_would(matrix):
 
 @given(matrices.filter(lambda matrix: matrix.ndim == 2))
 def test_int4_of_what_was_unpacked_is_the_same(matrix):
-    first = quantized.dequantize_int4(
-        *quantized.quantize_int4(torch.from_numpy(matrix)), matrix.shape[1]
+    first = quantized.dequantize_int4_rows(
+        *quantized.quantize_int4_rows(torch.from_numpy(matrix)), matrix.shape[1]
     )
-    second = quantized.dequantize_int4(*quantized.quantize_int4(first), matrix.shape[1])
+    second = quantized.dequantize_int4_rows(*quantized.quantize_int4_rows(first), matrix.shape[1])
     assert torch.equal(first, second)
+
+
+grouped = arrays.arrays(
+    np.float32, st.tuples(st.integers(1, 4), st.sampled_from([64, 128, 192])), elements=numbers
+)
+
+
+@given(grouped)
+def test_int4_in_groups_moves_no_number_by_more_than_half_a_step_of_its_group(matrix):
+    codes, scales = quantized.quantize_int4(torch.from_numpy(matrix))
+    rows, columns = matrix.shape
+    assert (codes.dtype, codes.shape) == (torch.uint8, (rows, columns // 2))
+    assert (scales.dtype, scales.shape) == (torch.bfloat16, (rows, columns // 64))
+    again = quantized.dequantize_int4(codes, scales).double().numpy().reshape(-1, 64)
+    groups = matrix.astype(np.float64).reshape(-1, 64)
+    step = np.abs(groups).max(axis=1, keepdims=True) / 7
+    assert (np.abs(again - groups) <= step * 0.504 + 2.0**-100).all()  # the scale is rounded up
+
+
+@given(grouped)
+def test_int4_in_groups_keeps_what_was_rounded_before(matrix):
+    rounded = quantized.round_int4(torch.from_numpy(matrix))
+    again = quantized.dequantize_int4(*quantized.quantize_int4(rounded))
+    assert torch.equal(again, rounded)
+    assert torch.equal(quantized.round_int4(rounded), rounded)
 
 
 # A model.
@@ -196,6 +223,69 @@ def test_compact_model_has_the_vectors_of_int8_and_a_rounder_softmax(tmp_path):
     assert sizes[0] - sizes[1] > 500 * 33 * 0.4
 
 
+def test_int4_model_has_all_whole_groups_in_int4_and_the_rest_in_int8(tmp_path):
+    from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, SoftmaxConfig
+    from elmokit.model.init import random_model
+
+    config = ModelConfig(
+        characters=CharacterConfig(filters=((1, 64), (3, 96)), highways=1),
+        lstm=LstmConfig(cells=96, width=64),
+        softmax=SoftmaxConfig(words=500),
+    )
+    weights = random_model(config, seed=0).state_dict()
+    native.write(Checkpoint(config, weights, "random", "random"), tmp_path / "int4", "int4")
+    native.write(Checkpoint(config, weights, "random", "random"), tmp_path / "int8", "int8")
+    read, int8 = (native.read(tmp_path / storage).weights for storage in ("int4", "int8"))
+    stored = load_file(tmp_path / "int4" / "model.safetensors")
+    kinds = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in stored.items()}
+    assert kinds["lstm.forward_stack.1.state_weight"] == kinds["softmax.weight"] == "uint8"
+    assert kinds["lstm.forward_stack.0.projection"] == "int8"  # rows of 96: no whole groups
+    for name, tensor in weights.items():
+        if kinds[name] == "uint8":
+            error = (read[name] - tensor).norm() / tensor.norm()
+            assert 0.01 < error < 0.15, name
+            assert torch.equal(read[name], quantized.round_int4(tensor)), name
+        else:
+            assert torch.equal(read[name], int8[name]), name
+    elmokit.load(tmp_path / "int4").save(tmp_path / "again", storage="int4")
+    assert files_of(tmp_path / "again") == files_of(tmp_path / "int4")
+
+
+INT4_NAME = "lstm.forward_stack.1.state_weight"
+INT4_DAMAGES = {
+    "no scales": lambda t: t.pop(INT4_NAME + ".scale"),
+    "a scale per row": lambda t: t.update(
+        {INT4_NAME + ".scale": t[INT4_NAME + ".scale"][:, 0].clone()}
+    ),
+    "too many groups": lambda t: t.update(
+        {INT4_NAME + ".scale": torch.ones(384, 3, dtype=torch.bfloat16)}
+    ),
+    "parts of groups": lambda t: t.update({INT4_NAME: t[INT4_NAME][:, :-3].clone()}),
+    "weights in bfloat16": lambda t: t.update(
+        {"lstm.forward_stack.1.bias": torch.ones(384).bfloat16()}
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", INT4_DAMAGES)
+def test_int4_file_that_does_not_fit_is_refused(tmp_path, damage):
+    from elmokit.config import CharacterConfig, LstmConfig, ModelConfig
+    from elmokit.model.init import random_model
+
+    config = ModelConfig(
+        characters=CharacterConfig(filters=((1, 64),), highways=1),
+        lstm=LstmConfig(cells=96, width=64),
+    )
+    weights = random_model(config, seed=0).state_dict()
+    native.write(Checkpoint(config, weights, "random", "random"), tmp_path / "int4", "int4")
+    path = tmp_path / "int4" / "model.safetensors"
+    tensors = load_file(path)
+    INT4_DAMAGES[damage](tensors)
+    write_tensors(path, tensors)
+    with pytest.raises(CheckpointError, match=r"forward_stack\.1"):
+        elmokit.load(tmp_path / "int4")
+
+
 def test_float32_folder_is_still_of_the_first_version(tmp_path, tiny):
     tiny.save(tmp_path / "model")
     assert json.loads((tmp_path / "model" / "config.json").read_text())["format_version"] == 1
@@ -211,18 +301,18 @@ def test_files_of_a_model_may_be_read_by_the_same_people(tmp_path, tiny):
 # What is refused.
 
 
-@pytest.mark.parametrize("version", [4, 0, "2", None, True, 1.0])
+@pytest.mark.parametrize("version", [5, 0, "2", None, True, 1.0])
 def test_other_version_is_refused(tmp_path, tiny, version):
     tiny.save(tmp_path / "model", storage="int8")
     path = tmp_path / "model" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": version}))
-    with pytest.raises(CheckpointError, match=r"format_version is .* reads 1 and 2 and 3"):
+    with pytest.raises(CheckpointError, match=r"format_version is .* reads 1 and 2 and 3 and 4"):
         elmokit.load(tmp_path / "model")
 
 
 def test_unknown_storage_is_refused(tmp_path, tiny):
-    with pytest.raises(ConfigError, match="storage='int4': use 'float32' or 'int8' or 'compact'"):
-        tiny.save(tmp_path / "model", storage="int4")
+    with pytest.raises(ConfigError, match="storage='int2': use 'float32' or 'int8' or 'compact'"):
+        tiny.save(tmp_path / "model", storage="int2")
     assert list(tmp_path.iterdir()) == []
 
 

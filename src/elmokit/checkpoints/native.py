@@ -12,8 +12,9 @@
 Version 1 holds float32 alone. Version 2 (``storage="int8"``) holds matrices of 4,096 numbers and
 more as int8 with one scale per row (`elmokit.checkpoints.quantized`), the scales under the matrix's
 name followed by ``.scale``; everything else stays float32. Version 3 (``storage="compact"``)
-does the same except for the softmax's matrix, which has 4 bits per number. All are float32 once
-read.
+does the same except for the softmax's matrix, which has 4 bits per number. Version 4
+(``storage="int4"``) holds all matrices with whole groups of 64 numbers per row in int4, with a
+bfloat16 scale per group, and the other larger ones in int8. All are float32 once read.
 """
 
 from __future__ import annotations
@@ -45,11 +46,15 @@ from elmokit.limits import budget_for
 from elmokit.text.vocab import Vocabulary, read_lines
 
 FORMAT = "elmokit"
-FORMAT_VERSIONS = {"float32": 1, "int8": 2, "compact": 3}
+FORMAT_VERSIONS = {"float32": 1, "int8": 2, "compact": 3, "int4": 4}
 """What each kind of storage is written as, so that older readers refuse what they cannot read."""
 
-Storage = Literal["float32", "int8", "compact"]
+Storage = Literal["float32", "int8", "compact", "int4"]
 """How numbers are stored in the file."""
+
+_INT4: Mapping[Storage, Literal["none", "softmax", "all"]]
+_INT4 = {"int8": "none", "compact": "softmax", "int4": "all"}
+"""What is int4 in each kind of quantized storage."""
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -114,7 +119,8 @@ def write(checkpoint: Checkpoint, folder: Path, storage: Storage = "float32") ->
 
     Files beside the older model that are no part of it stay. The storage ``"float32"`` keeps every
     number as it is; ``"int8"`` takes a quarter of the space and rounds each row of the larger
-    matrices to 255 levels; ``"compact"`` rounds the softmax's to 15 levels.
+    matrices to 255 levels; ``"compact"`` rounds the softmax's to 15 levels. ``"int4"`` rounds
+    all to 15 levels: for models that were trained so (``run.qat_steps``), which lose nothing.
     """
     if storage not in get_args(Storage):
         raise ConfigError(f"storage={storage!r}: use {' or '.join(map(repr, get_args(Storage)))}")
@@ -163,7 +169,7 @@ def _write_files(checkpoint: Checkpoint, folder: Path, storage: Storage) -> None
     (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
     tensors = checkpoint.weights
     if storage != "float32":
-        tensors = quantize(tensors, int4_softmax=storage == "compact")
+        tensors = quantize(tensors, int4=_INT4[storage])
     write_tensors(folder / WEIGHTS_FILE, tensors)
     for name, data in lists.items():
         (folder / name).write_bytes(data)

@@ -1,27 +1,35 @@
-"""Quantized storage of matrices: int8 or int4 codes, and one float32 scale per row.
+"""Quantized storage of matrices: int8 or int4 codes, with scales.
 
 **int8**, a quarter of the space: whole numbers from -127 to 127. A row's scale is its largest
 magnitude divided by 127, rounded up to 17 significant bits. A code times such a scale has at most
 24, so it is exact in float32: dequantizing gives the same numbers everywhere, and quantizing them
 again gives the same bytes.
 
-**int4**, an eighth: whole numbers from -7 to 7, two per byte. Too coarse for the LSTMs, good
-enough for the rows of a softmax. Each row takes the one of several scales with the smallest squared
-error; cutting off the largest magnitudes often pays. It is exact in float32 as int8 is.
+**int4 in groups**, 4.25 bits per number: whole numbers from -7 to 7, two per byte, and a bfloat16
+scale for each group of 64 numbers of a row: the largest magnitude divided by 7, rounded up. Too
+coarse for LSTMs that were trained in floating point, good enough for those that were trained with
+weights so rounded (quantization-aware training, `round_int4`). Exact in float32 as int8 is.
+
+**int4 in rows** is the softmax of the older ``"compact"`` storage: one float32 scale per row, the
+one of several with the smallest squared error; cutting off the largest magnitudes often pays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from elmokit.errors import CheckpointError
 
-DTYPES = (torch.int8, torch.uint8)
+CODE_DTYPES = (torch.int8, torch.uint8)
 """Types of stored codes: int8, and two int4 per uint8."""
+DTYPES = (*CODE_DTYPES, torch.bfloat16)
+"""Types of all that quantized storage adds; bfloat16 holds the scales of groups."""
 SMALLEST_MATRIX = 4096
 """Matrices with fewer numbers stay float32: they take little space."""
 SCALE = ".scale"
@@ -29,24 +37,37 @@ SOFTMAX_MATRIX = "softmax.weight"
 
 INT8_LEVELS = 127
 INT4_LEVELS = 7
+INT4_GROUP = 64
+"""Numbers of a row that share a scale."""
 INT4_SHARES = tuple(share / 20 for share in range(20, 9, -1))
 """Shares of a row's largest magnitude that the largest int4 code may mean; all of it is tried
 first."""
-SCALE_BITS = 7
-"""Bits that are cleared at the end of a scale: those that a code of seven bits needs."""
+ROW_SCALE_BITS = 7
+"""Bits that are cleared at the end of a row's scale: those that a code of seven bits needs."""
+GROUP_SCALE_BITS = 16
+"""The same of a group's scale: what is left is a bfloat16."""
 NEARLY_ZERO = 2.0**-100
 """Rows without a larger magnitude are stored as zeros: such a scale would lose bits itself."""
 LARGEST = 2.0**120
 
 
-def quantize(tensors: Mapping[str, Tensor], *, int4_softmax: bool) -> dict[str, Tensor]:
-    """Larger matrices of a model as codes and scales, the rest unchanged."""
+def quantize(
+    tensors: Mapping[str, Tensor], *, int4: Literal["none", "softmax", "all"]
+) -> dict[str, Tensor]:
+    """Larger matrices of a model as codes and scales, the rest unchanged.
+
+    `int4` says which are int4: none, the softmax's in rows, or all that `takes_int4`, in groups.
+    """
     stored: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if tensor.dim() < 2 or tensor.numel() < SMALLEST_MATRIX:
             stored[name] = tensor
             continue
-        encode = quantize_int4 if int4_softmax and name == SOFTMAX_MATRIX else quantize_int8
+        encode = quantize_int8
+        if int4 == "softmax" and name == SOFTMAX_MATRIX:
+            encode = quantize_int4_rows
+        elif int4 == "all" and takes_int4(tensor):
+            encode = quantize_int4
         try:
             stored[name], stored[name + SCALE] = encode(tensor)
         except ValueError as error:
@@ -54,29 +75,44 @@ def quantize(tensors: Mapping[str, Tensor], *, int4_softmax: bool) -> dict[str, 
     return stored
 
 
+def takes_int4(tensor: Tensor) -> bool:
+    """Whether int4 storage rounds this tensor to int4; it has whole groups in every row."""
+    large = tensor.dim() == 2 and tensor.numel() >= SMALLEST_MATRIX
+    return large and tensor.shape[1] % INT4_GROUP == 0
+
+
 def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:
     """What `quantize` made of a model, in float32 again.
 
-    `width` is the number of columns of the softmax, which int4 codes alone do not tell.
+    `width` is the number of columns of the softmax, which int4 codes in rows alone do not tell.
     """
-    scales = {name + SCALE for name, tensor in stored.items() if tensor.dtype in DTYPES}
+    scales = {name + SCALE for name, tensor in stored.items() if tensor.dtype in CODE_DTYPES}
     weights: dict[str, Tensor] = {}
     for name, tensor in stored.items():
         if name in scales:
             continue
-        if tensor.dtype not in DTYPES:
+        if tensor.dtype == torch.float32:
             weights[name] = tensor
             continue
-        scale, rows = stored.get(name + SCALE), tensor.shape[:1]
-        good = scale is not None and scale.dtype == torch.float32 and scale.shape == rows
-        if not good or scale is None or not rows or not tensor.numel():
-            raise CheckpointError(f"{path}: the tensor {name} needs one {name}{SCALE} per row")
-        if tensor.dtype == torch.int8:
-            weights[name] = dequantize_int8(tensor, scale)
-        elif tensor.dim() == 2:
-            weights[name] = dequantize_int4(tensor, scale, width)
-        else:
+        scale = stored.get(name + SCALE)
+        if scale is None or not tensor.numel() or tensor.dtype not in CODE_DTYPES:
+            raise CheckpointError(f"{path}: the tensor {name} needs {name}{SCALE}")
+        if tensor.dtype == torch.uint8 and tensor.dim() != 2:
             raise CheckpointError(f"{path}: the tensor {name} is no matrix of four-bit numbers")
+        grouped = scale.dtype == torch.bfloat16 and tensor.dtype == torch.uint8
+        expected = tensor.shape[:1]
+        if grouped:
+            expected = torch.Size((len(tensor), tensor.shape[1] * 2 // INT4_GROUP))
+        good = grouped or scale.dtype == torch.float32
+        if not good or scale.shape != expected or (grouped and tensor.shape[1] * 2 % INT4_GROUP):
+            per = f"one number per {INT4_GROUP} of a row" if grouped else "one number per row"
+            raise CheckpointError(f"{path}: the tensor {name}{SCALE} must have {per} of {name}")
+        if grouped:
+            weights[name] = dequantize_int4(tensor, scale)
+        elif tensor.dtype == torch.uint8:
+            weights[name] = dequantize_int4_rows(tensor, scale, width)
+        else:
+            weights[name] = dequantize_int8(tensor, scale)
     return weights
 
 
@@ -84,9 +120,10 @@ def quantize_int8(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Codes of the matrix's shape in int8, and a float32 scale for each row (first dimension).
 
     The error is at most half a scale, which is 1/254 of the row's largest magnitude. A number that
-    is not finite, or a magnitude above 2**120, is a ValueError; so in `quantize_int4`.
+    is not finite, or a magnitude above 2**120, is a ValueError; so in the other functions here.
     """
-    codes, scales = _codes(matrix.reshape(len(matrix), -1), INT8_LEVELS)
+    rows = matrix.reshape(len(matrix), -1)
+    codes, scales = _codes(rows, _largest(rows), INT8_LEVELS, ROW_SCALE_BITS)
     return codes.to(torch.int8).reshape(matrix.shape), scales
 
 
@@ -97,36 +134,76 @@ def dequantize_int8(codes: Tensor, scales: Tensor) -> Tensor:
 
 
 def quantize_int4(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes (R, half the columns) in uint8, and bfloat16 scales (R, groups) for (R, C)."""
+    groups = matrix.reshape(-1, INT4_GROUP)
+    codes, scales = _codes(groups, _largest(groups), INT4_LEVELS, GROUP_SCALE_BITS)
+    return _two_per_byte(codes.reshape(matrix.shape)), scales.reshape(len(matrix), -1).bfloat16()
+
+
+def dequantize_int4(codes: Tensor, scales: Tensor) -> Tensor:
+    """The float32 matrix of these codes and the scales of groups."""
+    numbers = _from_bytes(codes).reshape(-1, INT4_GROUP)
+    return (numbers * scales.float().reshape(-1, 1)).reshape(len(codes), -1)
+
+
+def round_int4(matrix: Tensor) -> Tensor:
+    """The matrix as it is after int4 storage in groups, without a look at the values' range."""
+    groups = matrix.reshape(-1, INT4_GROUP)
+    codes, scales = _codes(groups, groups.abs().amax(dim=1), INT4_LEVELS, GROUP_SCALE_BITS)
+    return (codes * scales[:, None]).reshape(matrix.shape)
+
+
+def quantize_int4_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Codes (R, half the columns) in uint8, and a float32 scale for each row of (R, C)."""
-    best_codes = matrix.new_zeros(matrix.shape, dtype=torch.int8)
+    best_codes = torch.zeros_like(matrix)
     best_scales = matrix.new_zeros(len(matrix))
     least = matrix.new_full((len(matrix),), torch.inf)
+    largest = _largest(matrix)
     for share in INT4_SHARES:
-        codes, scales = _codes(matrix, INT4_LEVELS / share)  # (R, C), (R,)
-        codes = codes.clamp(-INT4_LEVELS, INT4_LEVELS)
+        codes, scales = _codes(matrix, largest, INT4_LEVELS / share, ROW_SCALE_BITS)
+        codes = codes.clamp(-INT4_LEVELS, INT4_LEVELS)  # (R, C)
         errors = (codes * scales[:, None] - matrix).square().sum(dim=1)  # (R,)
         better = errors < least
         least = torch.where(better, errors, least)
         best_scales = torch.where(better, scales, best_scales)
-        best_codes = torch.where(better[:, None], codes.to(torch.int8), best_codes)
-    shifted = (best_codes + INT4_LEVELS + 1).to(torch.uint8)  # 1 to 15
-    if shifted.shape[1] % 2:
-        shifted = torch.nn.functional.pad(shifted, (0, 1), value=INT4_LEVELS + 1)
-    return shifted[:, ::2] | (shifted[:, 1::2] << 4), best_scales
+        best_codes = torch.where(better[:, None], codes, best_codes)
+    if best_codes.shape[1] % 2:
+        best_codes = F.pad(best_codes, (0, 1))
+    return _two_per_byte(best_codes), best_scales
 
 
-def dequantize_int4(codes: Tensor, scales: Tensor, columns: int) -> Tensor:
-    """The float32 matrix (R, columns) of these codes and scales."""
-    both = torch.stack([codes & 15, codes >> 4], dim=2).flatten(1)[:, :columns]  # (R, C)
-    return (both.float() - (INT4_LEVELS + 1)) * scales[:, None]
+def dequantize_int4_rows(codes: Tensor, scales: Tensor, columns: int) -> Tensor:
+    """The float32 matrix (R, columns) of these codes and the scales of rows."""
+    return _from_bytes(codes)[:, :columns] * scales[:, None]
 
 
-def _codes(rows: Tensor, levels: float) -> tuple[Tensor, Tensor]:
-    """Rounded rows (R, C), and scales (R,) with which the largest magnitudes are about `levels`."""
-    largest = rows.abs().amax(dim=1)  # (R,)
+def _two_per_byte(codes: Tensor) -> Tensor:
+    """Numbers from -7 to 7 (R, C) as bytes (R, C / 2); a byte holds them plus 8, 1 to 15."""
+    shifted = (codes + INT4_LEVELS + 1).to(torch.uint8)
+    return shifted[:, ::2] | (shifted[:, 1::2] << 4)
+
+
+def _from_bytes(codes: Tensor) -> Tensor:
+    both = torch.stack([codes & 15, codes >> 4], dim=2).flatten(1)  # (R, C)
+    return both.float() - (INT4_LEVELS + 1)
+
+
+def _largest(rows: Tensor) -> Tensor:
+    """The largest magnitude of each row (R,)."""
+    largest = rows.abs().amax(dim=1)
     if not bool((largest <= LARGEST).all()):  # a NaN is not smaller either
         raise ValueError(f"it holds a number that is not finite or larger than {LARGEST:.0e}")
-    mask = (1 << SCALE_BITS) - 1
+    return largest
+
+
+def _codes(
+    rows: Tensor, largest: Tensor, levels: float, cleared_bits: int
+) -> tuple[Tensor, Tensor]:
+    """Rounded rows (R, C), and scales (R,) with which the largest magnitudes are about `levels`.
+
+    So many bits at the end of a scale are zero, so that its products with codes are exact.
+    """
+    mask = (1 << cleared_bits) - 1
     bits = (largest / levels).view(torch.int32)
     scales = ((bits + mask) & ~mask).view(torch.float32)  # rounded up
     scales = torch.where(largest < NEARLY_ZERO, 0, scales)

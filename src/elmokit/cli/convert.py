@@ -35,7 +35,7 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     /,
     *,
     to: Literal["native", "hdf5", "onnx"] | None = None,
-    storage: Literal["float32", "int8", "compact"] = "float32",
+    storage: Literal["float32", "int8", "compact", "int4"] = "float32",
     options_file: OptionsFile = None,
     vocabulary_file: VocabularyFile = None,
     softmax_file: Annotated[Path | None, Parameter(name="--softmax")] = None,
@@ -55,8 +55,9 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
         to: The format; hdf5 when DEST ends in .hdf5 or .h5, onnx when it ends in .onnx, otherwise
             native.
         storage: int8 (native, onnx) quantizes the matrices to a quarter of the size; compact
-            (native) stores the softmax in int4. An onnx file then also runs its matmuls in int8,
-            which is faster and less exact.
+            (native) stores the softmax in int4, int4 (native) all larger matrices, which is for
+            models that were trained so (run.qat_steps). An onnx file in int8 also runs its matmuls
+            in int8, which is faster and less exact.
         softmax_file: HDF5 file with the softmax of the model, to be added to it.
         words: Keep only this many words of the softmax, the most frequent ones (native).
         counts: Prepared corpus whose word counts a model without them gets, for better

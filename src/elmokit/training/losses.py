@@ -1,4 +1,4 @@
-"""The losses of pretraining: full, sampled, adaptive and character-CNN softmaxes.
+"""The losses of pretraining: full, sampled, adaptive and character-CNN softmaxes; distillation.
 
 A `SoftmaxLoss` gives the loss of a batch. The sampled ones touch few rows of the softmax, so those
 rows are made leaves of their own: their gradients stay small, whatever the vocabulary (see
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,9 @@ from torch.nn import functional as F
 
 from elmokit.engines import TRITON
 from elmokit.engines.train import take_rows
+from elmokit.errors import ConfigError
 from elmokit.model.bilm import BiLM
+from elmokit.model.lstm import LayerOutput
 from elmokit.text.inputs import WordInputs
 
 if TYPE_CHECKING:
@@ -245,6 +248,56 @@ class CnnLoss(SampledLoss):
         everything = torch.arange(len(self._characters), device=self._softmax.weight.device)
         for rows in everything.split(1024):
             self._softmax.weight[rows] = self._weight(rows).float()
+
+
+class DistillLoss:
+    """How far the layers of a student are from those of a teacher.
+
+    A linear map for each layer and direction goes from the student's width to the teacher's, and
+    is trained along. The error of a layer is the mean squared one, divided by the variance of the
+    teacher's layer in the batch, so that 1 is what a map to the mean would reach.
+    """
+
+    def __init__(self, teacher: BiLM, student: BiLM, weight: float, seed: int) -> None:
+        own, wanted = student.config.lstm, teacher.config.lstm
+        same_inputs = (
+            teacher.config.words is None
+            and student.config.words is None
+            and teacher.config.characters is not None
+            and student.config.characters is not None
+            and teacher.config.characters.alphabet == student.config.characters.alphabet == "bytes"
+            and teacher.config.characters.max_characters == student.config.characters.max_characters
+            and teacher.config.characters.swapped_markers
+            == student.config.characters.swapped_markers
+        )
+        if not same_inputs:
+            raise ConfigError(
+                "distill.teacher: teacher and student must read the same input, the bytes of up to "
+                "max_characters characters and no words"
+            )
+        if (own.layers, own.directions) != (wanted.layers, wanted.directions):
+            raise ConfigError(
+                "distill.teacher: teacher and student must have the same number of LSTM layers "
+                "and directions"
+            )
+        self.teacher = teacher
+        self._weight = weight
+        shape = own.layers, len(own.directions), own.width, wanted.width
+        start = torch.randn(shape, generator=torch.Generator().manual_seed(seed % 2**63))
+        self.maps = nn.ParameterList(
+            nn.Parameter(layer.to(student.device) * own.width**-0.5) for layer in start
+        )
+
+    def __call__(self, layers: Sequence[LayerOutput], wanted: Sequence[LayerOutput]) -> Tensor:
+        """The mean over layers and directions, times the weight."""
+        errors = []
+        for linear, have, want in zip(self.maps, layers, wanted, strict=True):
+            target = torch.stack(want.halves)  # (D, N, P of the teacher)
+            given = torch.stack(have.halves) @ linear.to(target.dtype)
+            error = (given - target).float().square().mean(dim=(1, 2))
+            variance = target.float().var(dim=1).mean(dim=1)  # (D,)
+            errors.append(error / variance)
+        return torch.stack(errors).mean() * self._weight
 
 
 # Negatives

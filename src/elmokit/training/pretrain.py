@@ -26,6 +26,7 @@ from elmokit.encode.loading import load
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import atomic_file, check_output, read_json, scratch
 from elmokit.lm.perplexity import Perplexity
+from elmokit.model.bilm import BiLM
 from elmokit.model.init import random_model
 from elmokit.training.checkpoint import latest_facts
 from elmokit.training.display import Display, duration, read_log
@@ -92,9 +93,13 @@ def pretrain(
             if sizes.characters is not None and sizes.characters.alphabet == "unicode":
                 symbols = unicode_symbols(corpus, sizes)
             bilm = random_model(sizes, config.run.seed).to(context.device)
+            teacher: BiLM | None = None
+            if config.distill.teacher:
+                teacher = load(config.distill.teacher, device=context.device).bilm
             trainer = PretrainTrainer(
-                bilm, corpus, config, context=context, folder=folder.output, symbols=symbols
-            )
+                bilm, corpus, config, context=context, folder=folder.output, symbols=symbols,
+                teacher=teacher,
+            )  # fmt: skip
             display = Display(
                 folder.log,
                 visible=context.is_main,
@@ -372,10 +377,13 @@ def run_description(config: PretrainConfig) -> RunDescription:
     )
 
 
+_FIXED_IN_RUN = ("seed", "dropout", "precision", "qat_steps")
+
+
 def _fixed_settings(config: PretrainConfig) -> dict[str, object]:
     return {
-        **{name: getattr(config, name) for name in ("model", "data", "loss")},
+        **{name: getattr(config, name) for name in ("model", "data", "loss", "distill")},
         "optimizer.name": config.optimizer.name,
         "optimizer.accumulate": config.optimizer.accumulate,
-        **{f"run.{name}": getattr(config.run, name) for name in ("seed", "dropout", "precision")},
+        **{f"run.{name}": getattr(config.run, name) for name in _FIXED_IN_RUN},
     }

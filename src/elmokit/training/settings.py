@@ -141,14 +141,31 @@ class RunConfig:
     """Steps between checkpoints."""
     patience: int = 0
     """Early stopping: evaluations without improvement before the run stops; 0: off."""
+    qat_steps: int = 0
+    """Quantization-aware training: so many steps at the end run with matrices rounded to int4; the
+    run is evaluated with them, and its model is saved so (``storage="int4"`` loses nothing)."""
 
     def __post_init__(self) -> None:
         check_positive(self, "max_steps", "evaluate_every", "evaluate_tokens", "save_every")
-        check_not_negative(self, "seed", "dropout", "patience")
+        check_not_negative(self, "seed", "dropout", "patience", "qat_steps")
         check(self.seed < SEEDS, self, "seed", "give a number below 2**64")
         check(self.dropout < 1, self, "dropout", "give a share below one")
         precisions = ("float32", "bfloat16")
         check(self.precision in precisions, self, "precision", f"use {' or '.join(precisions)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig:
+    """Distillation: a smaller model also learns to give the layers of a larger one."""
+
+    teacher: str = ""
+    """A model that `elmokit.load` reads; none when empty."""
+    weight: float = 1.0
+    """Weight of the mean squared error between the teacher's layers, scaled to unit variance, and
+    a linear map of the student's."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "weight")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +183,7 @@ class PretrainConfig:
     loss: LossConfig = field(default_factory=LossConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    distill: DistillConfig = field(default_factory=DistillConfig)
 
 
 PRESETS: dict[str, PretrainConfig] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +14,14 @@ from torch import Tensor, nn
 
 from elmokit.checkpoints import native
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.checkpoints.quantized import round_int4, takes_int4
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import LstmState
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.lm.perplexity import Perplexity, perplexity
 from elmokit.model.bilm import BiLM, check_weights
+from elmokit.model.lstm import LayerOutput
 from elmokit.model.packing import Windows
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.vocab import Vocabulary
@@ -33,7 +36,14 @@ from elmokit.training.data import (
 )
 from elmokit.training.distributed import DistContext
 from elmokit.training.loop import StepResult
-from elmokit.training.losses import CnnLoss, FullLoss, LogUniformSampler, SampledLoss, SoftmaxLoss
+from elmokit.training.losses import (
+    CnnLoss,
+    DistillLoss,
+    FullLoss,
+    LogUniformSampler,
+    SampledLoss,
+    SoftmaxLoss,
+)
 from elmokit.training.optim import (
     RowGradient,
     RowOptimizer,
@@ -62,7 +72,8 @@ class PretrainTrainer:
     """Changes the weights of `bilm`, which is on the context's device; the best go to `folder`.
 
     The softmax's words are the corpus's most frequent ones when `vocabulary` is left out; `symbols`
-    is the dictionary of a Unicode alphabet. If `frozen`, the softmax alone is trained.
+    is the dictionary of a Unicode alphabet. If `frozen`, the softmax alone is trained. A `teacher`
+    reads the same batches; see `DistillLoss`.
     """
 
     def __init__(
@@ -76,6 +87,7 @@ class PretrainTrainer:
         vocabulary: Vocabulary | None = None,
         symbols: tuple[str, ...] | None = None,
         frozen: bool = False,
+        teacher: BiLM | None = None,
     ) -> None:
         if config.data.rows < context.world_size:
             raise ConfigError(
@@ -109,6 +121,10 @@ class PretrainTrainer:
         bilm.mixes.requires_grad_(False)
         self._rows = context.rows(config.data.rows)
         self._states = bilm.zero_states(len(self._rows))
+        self._distill: DistillLoss | None = None
+        if teacher is not None:
+            self._distill = DistillLoss(teacher, bilm, config.distill.weight, config.run.seed)
+            self._teacher_states = teacher.zero_states(len(self._rows))
         self._windows = 0
         self._batches: Generator[LmBatch] | None = None
         self._elmo: Elmo | None = None
@@ -118,6 +134,7 @@ class PretrainTrainer:
             if parameter.requires_grad
             and not any(parameter is row for row in self._loss.row_parameters)
         ]
+        self._int4 = _Int4Weights(bilm.parameters() if config.run.qat_steps else ())
         self._optimizer = dense_optimizer(self._dense, config.optimizer)
         self._row_optimizer = RowOptimizer(self._loss.row_parameters, config.optimizer)
         self._compute = CudaGraphRunner(
@@ -144,6 +161,8 @@ class PretrainTrainer:
         yield from self._bilm.named_parameters()
         if isinstance(self._loss, CnnLoss):
             yield from self._loss.projection.named_parameters("head")
+        if self._distill is not None:
+            yield from self._distill.maps.named_parameters("distill")
 
     # One step
 
@@ -154,14 +173,17 @@ class PretrainTrainer:
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         losses, gradients, used = [], list[Tensor](), list[RowGradient]()
-        for _ in range(config.accumulate):
-            more = self._window()
-            losses.append(more.losses)
-            used += more.rows
-            if gradients:
-                torch._foreach_add_(gradients, more.dense)
-            else:
-                gradients = more.dense
+        run = self._config.run
+        # Gradients are those at the rounded weights; the optimizer changes the exact ones.
+        with self._int4.rounded(active=number >= run.max_steps - run.qat_steps):
+            for _ in range(config.accumulate):
+                more = self._window()
+                losses.append(more.losses)
+                used += more.rows
+                if gradients:
+                    torch._foreach_add_(gradients, more.dense)
+                else:
+                    gradients = more.dense
         self._context.average(gradients)
         rows = self._context.average_rows(merge_rows(used))
         norm = clip_gradients(gradients, [gradient for _, _, gradient in rows], config.clip_norm)
@@ -189,18 +211,26 @@ class PretrainTrainer:
 
     def _gradients(self, batch: LmBatch) -> _Gradients:
         """Forward and backward pass of a batch: the part of a step that a CUDA graph captures."""
-        top, after = self._forward(batch, self._states, self._config.run.dropout, self._dtype)
+        dropout = self._config.run.dropout
+        layers = self._forward(self._bilm, batch, self._states, dropout, self._dtype)
+        top = torch.stack(layers[-1].halves)  # (D, N, P)
         sums, used = self._loss(top, batch)
         # Processes are averaged later, so one with more rows than others counts for more.
         share = len(self._rows) * self._context.world_size / self._config.data.rows
         losses = sums * (share / top.shape[1])
         scale = self._config.data.unroll if self._config.loss.times_unroll else 1
-        total = losses.mean() * (scale / self._config.optimizer.accumulate)
+        total = losses.mean()
+        if self._distill is not None:
+            with torch.no_grad():
+                wanted = self._forward(
+                    self._distill.teacher, batch, self._teacher_states, 0.0, self._dtype
+                )
+            total = total + self._distill(layers, wanted) * share
+            _keep_states(self._teacher_states, wanted)
+        total = total * (scale / self._config.optimizer.accumulate)
         leaves = [*(parameter for _, parameter in self._dense), *(rows.leaf for rows in used)]
         gradients = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
-        for state, end in zip(self._states, after, strict=True):
-            for part, new in zip(state, end, strict=True):
-                part.copy_(new)
+        _keep_states(self._states, layers)
         dense = [gradient.contiguous() for gradient in gradients[: len(self._dense)]]
         of_rows = [
             (rows.parameter, rows.rows, gradient)
@@ -209,16 +239,20 @@ class PretrainTrainer:
         return _Gradients(losses.detach(), dense, of_rows)
 
     def _forward(
-        self, batch: LmBatch, states: Sequence[LstmState], dropout: float, dtype: torch.dtype
-    ) -> tuple[Tensor, list[LstmState]]:
-        """The top outputs of a batch (D, N, P), and the states after it."""
+        self,
+        bilm: BiLM,
+        batch: LmBatch,
+        states: Sequence[LstmState],
+        dropout: float,
+        dtype: torch.dtype,
+    ) -> list[LayerOutput]:
+        """The outputs of the LSTM layers for a batch, lowest first."""
         not_reset: Tensor | None = None
         if not self._config.data.carry:
             not_reset = (~batch.starts)[..., None].to(dtype)  # (D, T, B, 1)
-        words = self._bilm.embed(*batch.inputs, dtype=dtype)  # (U, P)
+        words = bilm.embed(*batch.inputs, dtype=dtype)  # (U, P)
         windows = Windows(batch.word_indices, not_reset)
-        layers = list(self._bilm(words, windows, states, dropout=dropout))[1:]
-        return torch.stack(layers[-1].halves), [layer.state for layer in layers]
+        return list(bilm(words, windows, states, dropout=dropout))[1:]
 
     def _prefetched(self) -> Iterator[LmBatch]:
         if self._batches is None:
@@ -261,15 +295,17 @@ class PretrainTrainer:
             self._loss.materialise()
         try:
             carry = self._config.data.carry
-            return heldout_perplexity(self._elmo, self._corpus, tokens, carry=carry)
+            with self._int4.rounded():
+                return heldout_perplexity(self._elmo, self._corpus, tokens, carry=carry)
         finally:
             self._elmo.forget()  # what it has computed from weights that will change
 
     def save_best(self, measured: Mapping[str, float]) -> None:
         """Write the present weights as the run's result."""
-        now = self.checkpoint()
-        weights = {name: tensor.cpu() for name, tensor in now.weights.items()}
-        native.update(replace(now, weights=weights), self._folder)
+        with self._int4.rounded():
+            now = self.checkpoint()
+            weights = {name: tensor.cpu() for name, tensor in now.weights.items()}
+            native.update(replace(now, weights=weights), self._folder)
 
     def checkpoint(self) -> Checkpoint:
         """The model as it is now, sharing its weights."""
@@ -305,9 +341,13 @@ class PretrainTrainer:
 
     def _lstm_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The LSTM state of this process's rows, (D, B, ...), by its names in snapshots."""
-        for number, state in enumerate(self._states):
-            for part, rows in zip(("cells", "output"), state, strict=True):
-                yield f"lstm.{number}.{part}", rows
+        named = [("lstm", self._states)]
+        if self._distill is not None:
+            named.append(("teacher", self._teacher_states))
+        for name, states in named:
+            for number, state in enumerate(states):
+                for part, rows in zip(("cells", "output"), state, strict=True):
+                    yield f"{name}.{number}.{part}", rows
 
     def restore(self, snapshot: Snapshot) -> None:
         """Load the state of a snapshot, which may be of a run with another world size."""
@@ -349,6 +389,34 @@ class PretrainTrainer:
         for number, state in enumerate(self._row_optimizer.state):
             for kind, tensor in enumerate(state):
                 yield f"rows.{number}.{kind}", tensor
+
+
+class _Int4Weights:
+    """Matrices that can be rounded to int4 for a while, as int4 storage rounds them."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self._parameters = [p.detach() for p in parameters if takes_int4(p)]  # share their memory
+
+    @contextmanager
+    def rounded(self, *, active: bool = True) -> Iterator[None]:
+        """In place, so that a captured CUDA graph sees it."""
+        if not active or not self._parameters:
+            yield
+            return
+        exact = [matrix.clone() for matrix in self._parameters]
+        for matrix in self._parameters:
+            matrix.copy_(round_int4(matrix))
+        try:
+            yield
+        finally:
+            torch._foreach_copy_(self._parameters, exact)
+
+
+def _keep_states(states: Sequence[LstmState], layers: Sequence[LayerOutput]) -> None:
+    """Copy the states after a window to where the next one starts."""
+    for state, layer in zip(states, layers, strict=True):
+        for part, new in zip(state, layer.state, strict=True):
+            part.copy_(new)
 
 
 def corpus_facts(corpus: TokenCorpus) -> dict[str, Any]:
