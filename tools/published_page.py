@@ -130,11 +130,12 @@ WORDS = {
     "no reader": "无法读取",
 }
 HEADS = (
-    "| name | language | domain | corpus | sizes | licence | files | status |",
-    "| 名称 | 语言 | 领域 | 语料 | 规模 | 许可证 | 文件 | 状态 |",
+    "| name | language, domain, sizes | corpus; licence | files; status |",
+    "| 名称 | 语言、领域、规模 | 语料；许可证 | 文件；状态 |",
 )
 MARK = "<!-- Below this line tools/published_page.py writes. -->\n"
-FILTER = """<input id="filter" type="search" placeholder="{hint}" style="width: 100%">
+FILTER = """<input id="filter" type="search" placeholder="{hint}"
+style="width: 100%; padding: 0.4rem; border: 1px solid; border-radius: 4px">
 
 <script>
 document.getElementById("filter").addEventListener("input", (event) => {{
@@ -155,6 +156,8 @@ COUNTS = (
 ENDINGS = (("## No reader", "| name | why |"), ("## 无法读取的模型", "| 名称 | 原因 |"))
 HINTS = ("Filter: name, language, domain, …", "筛选：名称、语言、领域……")
 CHINESE = 1
+LONG = 24
+"""Characters of an alias that only `elmokit info` shows."""
 
 
 def tables(language: int) -> str:
@@ -170,7 +173,7 @@ def tables(language: int) -> str:
     for group, some in groupby(models, lambda model: model.group):
         title = GROUPS[group] if language == CHINESE else group
         rows = [row(model, language, word) for model in some]
-        parts.append("\n".join([f"## {title}", "", HEADS[language], "|---" * 8 + "|", *rows, ""]))
+        parts.append("\n".join([f"## {title}", "", HEADS[language], "|---" * 4 + "|", *rows, ""]))
     title, head = ENDINGS[language]
     rows = [f"| `{model.name}` | {model.no_reader} |" for model in unreadable]
     parts.append("\n".join([title, "", head, "|---|---|", *rows, ""]))
@@ -179,21 +182,16 @@ def tables(language: int) -> str:
 
 def row(model: PublishedModel, language: int, word: Word) -> str:
     names = [f"`{model.name}`"]
-    if also := [f"`{alias}`" for alias in model.aliases if "://" not in alias]:
+    if also := [f"`{alias}`" for alias in model.aliases if len(alias) < LONG]:
         names.append(f"{word('also')} {', '.join(also)}")
-    status = word(model.status)
-    notes = "; ".join(model.notes)
+    spoken = ", ".join(f"{LANGUAGES[code][language]} ({code})" for code in model.languages)
     cells = [
-        "<br>".join(names),
-        ", ".join(f"{LANGUAGES[code][language]} ({code})" for code in model.languages),
-        word(model.domain),
-        model.corpus,
-        sizes(model, word),
-        model.licence,
-        files(model, word),
-        f"{status}: {notes}" if notes else status,
+        names,
+        [spoken, word(model.domain), sizes(model, word)],
+        [model.corpus or "–", model.licence or "–"],
+        [files(model, word), ": ".join(filter(None, [word(model.status), "; ".join(model.notes)]))],
     ]
-    return "| " + " | ".join((cell or "–").replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join("<br>".join(filter(None, cell)) for cell in cells) + " |"
 
 
 def sizes(model: PublishedModel, word: Word) -> str:

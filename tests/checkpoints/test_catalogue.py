@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import json
 import re
 import subprocess
 import sys
@@ -140,3 +142,57 @@ def test_the_pages_show_the_catalogue():
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_script_makes_values_of_words(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    make = importlib.import_module("make_catalogue")
+    entry = {
+        "id": "de-tsystems",
+        "name": "A model",
+        "languages": ["de"],
+        "domain": "Wikipedia articles",
+        "architecture": {"layers": 2, "filters": "[[1,4]] (4)", "projection": 8, "note": "as said"},
+        "corpus": "1 M tokens (10 words, formats.md h.1)",
+        "licence": "not stated",
+        "urls": {
+            "weights": "https://example.org/w.hdf5",
+            "options": "https://drive.google.com/file/d/abc",
+            "mirrors": [
+                "https://www.dropbox.com/s/x/w.hdf5 (old)",
+                "http://magnitude.plasticity.ai/w.magnitude",
+            ],
+            "checkpoint": [],
+        },
+        "elmokit_reader": "bilm_hdf5; tf_checkpoint for the tarball",
+        "tokenisation": "lemmas (UDPipe)",
+        "checksums": {"weights.hdf5": f"md5 0, sha1 {'a' * 40}"},
+        "size": "12.5 MB computed from shapes",
+        "sources": ["find_string ids 12, 34 (a list)"],
+        "status": "unverified: seen once",
+    }
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps({"made": "2026-01-01", "entries": [entry]}), "utf-8")
+    (found,) = json.loads(make.catalogue(path))["models"]
+    weights, options = found["downloads"][0]
+    assert weights == {
+        "role": "weights",
+        "name": "weights.hdf5",
+        "addresses": ["https://example.org/w.hdf5", "https://www.dropbox.com/s/x/w.hdf5?dl=1"],
+        "checksum": f"sha1:{'a' * 40}",
+        "approximate_size": 12_500_000,
+    }
+    assert all("id=abc" in address for address in options["addresses"])
+    assert [other["address"] for other in found["others"]] == [entry["urls"]["mirrors"][1]]
+    assert found["architecture"] == {
+        "layers": 2,
+        "projection": 8,
+        "filters": [[1, 4]],
+        "dim": 16,
+        "note": "as said",
+    }
+    assert (found["corpus"], found["domain"]) == ("1 M tokens (10 words)", "wikipedia")
+    assert found["sources"] == ["a file of a public repository (a list)"]
+    assert (found["status"], found["reader"]) == ("unverified", "bilm-tf HDF5")
+    assert found["notes"] == ["seen once", "trained on lemmas: lemmatise your text first"]
+    assert "licence" not in found

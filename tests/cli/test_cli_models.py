@@ -32,6 +32,7 @@ def names(run, *arguments) -> list[str]:
 def test_models_lists_embedded_and_published_ones(run):
     assert names(run) == sources.embedded_models() + [m.name for m in published_models()]
     assert names(run, "--language", "zh") == ["small-zh", "manylangs-zh", "manylangs-zhs"]
+    assert names(run, "--language", "zh-Hans") == ["small-zh", "manylangs-zhs"]
     assert names(run, "--domain", "protein")[0] == "seqvec"
     assert names(run, "--language", "pt", "--domain", "web") == ["pt-brwac", "manylangs-pt"]
 

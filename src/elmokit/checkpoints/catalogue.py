@@ -105,12 +105,12 @@ class PublishedModel:
     nlpl: int | None = None
     """Its number in the NLPL vectors repository."""
 
-    def speaks(self, language: str) -> bool:
-        """Whether it is a model of a language, given as a code: ``zh`` covers ``zh-Hans``."""
-        code = language.lower()
-        codes = (code, *_MEMBERS.get(code, ()))
-        return any(own.lower() in codes or own.lower().partition("-")[0] in codes
-                   for own in self.languages)  # fmt: skip
+
+def speaks(languages: tuple[str, ...], language: str) -> bool:
+    """Whether a language, given as a code, is among others: ``zh`` covers ``zh-Hans``."""
+    code = language.lower()
+    codes = {code, *_MEMBERS.get(code, ())}
+    return any(own.lower() in codes or own.partition("-")[0] in codes for own in languages)
 
 
 def published_models(
@@ -128,7 +128,7 @@ def published_models(
     models = tuple(_by_name().values())
     if language is not None:
         known = sorted({code for model in models for code in model.languages}, key=str.lower)
-        models = tuple(model for model in models if model.speaks(language))
+        models = tuple(model for model in models if speaks(model.languages, language))
         _check_found(models, "language", language, known)
     if domain is not None:
         known = sorted({model.domain for model in published_models()})
@@ -151,7 +151,7 @@ def suggest_names(name: str, most: int = 4) -> list[str]:
     names = [*embedded, *_aliases(), *_by_name()]
     near = get_close_matches(key, names, n=most, cutoff=0.75)
     near += [known for known in names if len(key) > 1 and known.startswith(f"{key}-")]
-    near += [model.name for model in _by_name().values() if model.speaks(key)]
+    near += [model.name for model in _by_name().values() if speaks(model.languages, key)]
     return list(dict.fromkeys(near))[:most]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.checkpoints import bilm_hdf5, sources
-from elmokit.checkpoints.catalogue import PublishedModel, published_models
+from elmokit.checkpoints.catalogue import PublishedModel, published_models, speaks
 from elmokit.checkpoints.download import CachedModel, cached_models, download_file
 from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
 from elmokit.checkpoints.transfer import is_address
@@ -160,7 +160,7 @@ def models(language: str | None = None, domain: str | None = None) -> list[Known
     embedded = [
         model
         for model in map(_embedded, sources.embedded_models())
-        if (language is None or language.lower() in model.languages)
+        if (language is None or speaks(model.languages, language))
         and (domain is None or domain.lower() in str(model.domain))
     ]
     return [*embedded, *addresses, *sorted(published, key=lambda model: model.path is None)]
@@ -169,14 +169,13 @@ def models(language: str | None = None, domain: str | None = None) -> list[Known
 def _embedded(name: str) -> KnownModel:
     folder = sources.EMBEDDED / name
     config = from_dict(ModelConfig, read_json(folder / "config.json").get("config", {}), "config")
-    code = name.rpartition("-")[2]
-    is_language = code in ("en", "zh")
+    language = {"en": "en", "zh": "zh-Hans"}.get(name.rpartition("-")[2])
     return KnownModel(
         name,
         "embedded",
-        f"Embedded model, {code}" if is_language else "Embedded model for tests",
-        languages=(code,) if is_language else (),
-        domain="general" if is_language else "test",
+        "Embedded model" if language else "Embedded model for tests",
+        languages=(language,) if language else (),
+        domain="general" if language else "test",
         dim=config.dim,
         layers=config.layers,
         parameters=sum(map(math.prod, tensor_shapes(config).values())),
