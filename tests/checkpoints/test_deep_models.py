@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -98,6 +99,18 @@ def test_deep_models_survive_every_format(tmp_path, layers):
     vectors = embedding([residues(SEQUENCES[0])])
     vectors = vectors[0] if isinstance(vectors, tuple) else vectors
     assert torch.as_tensor(vectors).shape[-1] == elmo.dim
+
+
+def test_zip_of_a_folder_of_dropbox_is_read(tmp_path):
+    folder = sequence_models.write_hdf5(tmp_path / "catELMo", 4)
+    with zipfile.ZipFile(tmp_path / "catelmo.zip", "w") as archive:
+        archive.writestr("/", "")  # what Dropbox begins with
+        for path in folder.iterdir():
+            archive.write(path, path.name)
+    tokens = residues(SEQUENCES[1])
+    (found,) = elmokit.load(tmp_path / "catelmo.zip").encode([tokens], layers="all")
+    expected = sequence_models.layer_vectors(4, tokens)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
 
 
 def test_a_long_protein_is_exact_at_both_ends(tmp_path):

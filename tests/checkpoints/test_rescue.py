@@ -63,6 +63,11 @@ BYTES = {
         b"\n<!DOCTYPE html>\n<html><head><title>404 Not Found</title></head></html>",
         ["a web page (404 Not Found) saved under this name", "`elmokit models`"],
     ),
+    "web page of two lines": (
+        "x",
+        b"<html><title>Sign\n in\x1b[31m</title></html>",
+        ["a web page (Sign in?[31m) saved under this name"],
+    ),
     "web page without a title": ("x.zip", b"<html><body>Sorry</body></html>", ["a web page saved"]),
     "denied": (
         "weights.hdf5",

@@ -11,6 +11,8 @@ import tracemalloc
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elmokit.errors import DataError
 from elmokit.text import read_records, read_texts, residues
@@ -107,6 +109,32 @@ def test_fasta_without_records_is_an_error(tmp_path, text):
 
 def test_fasta_texts_need_no_different_identifiers(tmp_path):
     assert list(read_texts(write(tmp_path, ">a\nMK\n>a\nV\n"))) == [["M", "K"], ["V"]]
+
+
+ids = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1, max_size=8)
+chains = st.text("ACDEFGHIKLMNPQRSTVWYBJOUXZ", min_size=1, max_size=40)
+
+
+@given(
+    records=st.lists(st.tuples(ids, chains), min_size=1, max_size=5, unique_by=lambda r: r[0]),
+    data=st.data(),
+)
+def test_fasta_reads_back_what_any_program_may_write(tmp_path_factory, records, data):
+    lines = []
+    for name, chain in records:
+        about = data.draw(st.sampled_from(["", " a protein", "\tx=1 >y"]))
+        noisy = "".join(
+            data.draw(st.sampled_from([residue, residue.lower(), f"-{residue}", f"{residue} "]))
+            for residue in chain
+        )
+        noisy += data.draw(st.sampled_from(["", "*", "**", "-"]))
+        width = data.draw(st.integers(3, 100))
+        parts = [noisy[i : i + width] for i in range(0, len(noisy), width)]
+        lines += [f">{name}{about}", *parts, *data.draw(st.sampled_from([[], [""], ["; x"]]))]
+    end = data.draw(st.sampled_from(["\n", "\r\n"]))
+    path = tmp_path_factory.getbasetemp() / "any.fasta"
+    path.write_bytes(end.join(lines).encode())
+    assert found(path) == records
 
 
 def test_residues_of_one_sequence():

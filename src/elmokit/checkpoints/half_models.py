@@ -51,8 +51,8 @@ def weights_alone(path: Path, tensors: BilmTensors) -> tuple[str, str]:
     same += "".join(f": {address}" for address in _option_addresses(fitting)[:1])
     return (
         f"ELMo weights, but its options are missing: {expected}",
-        f"Put that file beside it or give options=PATH.{same}{'.' * bool(same)} Where it is lost, "
-        "write into it what the tensors say and all published models share: "
+        f"Put that file beside it or give options=PATH (--options PATH).{same}{'.' * bool(same)} "
+        "Where it is lost, write into it what the tensors say and all published models share: "
         f"{json.dumps(options)}",
     )
 

@@ -110,6 +110,11 @@ def broken_part(folder: Path) -> Diagnosis | None:
     return None
 
 
+def _shown(text: str) -> str:
+    """What a file says, on one line and without control characters."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:80]
+
+
 def _start(path: Path) -> _Start:
     size = regular_file(path)
     with path.open("rb") as file:
@@ -134,7 +139,7 @@ def _broken_download(start: _Start) -> Diagnosis | None:
     text = head[:4096].decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if re.match(r"<(!doctype html|html|head|body)\b", text, flags=re.I):
         title = re.search(r"<title[^>]*>\s*(.{1,80}?)\s*</title>", text, flags=re.I | re.S)
-        named = f" ({title[1]})" if title else ""
+        named = f" ({_shown(title[1])})" if title else ""
         return Diagnosis(
             f"a web page{named} saved under this name",
             f"The address is gone, or asks for a login or a confirmation. {AGAIN} from another "
@@ -166,7 +171,7 @@ def _json(start: _Start) -> Diagnosis | None:
     if "lstm" in data:
         return Diagnosis(*options_alone(start.path, data))
     if "model_type" in data and data["model_type"] != "elmokit":
-        return _transformer(str(data["model_type"])[:40])
+        return _transformer(_shown(str(data["model_type"])))
     for keys, found in _SETTINGS.items():
         if set(keys.split()) <= data.keys():
             return found
@@ -270,7 +275,7 @@ def _other_hdf5(path: Path) -> Diagnosis:
             "vectors that were computed before, one dataset per sentence: no LSTM weights inside",
             "Read them with h5py; to compute others, give the model's weights.",
         )
-    shown = ", ".join(names[:4]) or "nothing"
+    shown = ", ".join(map(_shown, names[:4])) or "nothing"
     return Diagnosis(
         f"an HDF5 file with {shown}{', …' if len(names) > 4 else ''}: no LSTM weights inside",
         f"Is it another program's? Give the weights of an ELMo model, or {BY_NAME}.",

@@ -73,9 +73,10 @@ def fasta_records(label: str, lines: Iterator[tuple[int, str]]) -> Iterator[tupl
                 "name a file of other text .txt."
             )
         else:
-            if parts and parts[-1].endswith("*"):
+            letters = _letters(line, here)
+            if parts and parts[-1].endswith("*") and letters.strip("*"):
                 raise _inner_stop(here)
-            parts.append(_letters(line, here))
+            parts += [letters] if letters else []
     if not where:
         raise DataError(f"{label}: no records. A FASTA file has a line of '>' and an identifier.")
     yield where, name, "".join(parts)
