@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import sys
+import zipfile
 
 import h5py
 import numpy as np
@@ -160,3 +161,27 @@ def test_writer_refuses_missing_and_second_identifiers(tmp_path, ending):
         with pytest.raises(DataError, match="'x' names vectors in this file already"):
             write("x", "x")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"), [("catelmo-shallow", 2), ("catelmo", 4), ("catelmo-deep", 8)]
+)
+def test_encode_with_models_by_name_that_were_put_into_the_cache(
+    run, tmp_path, monkeypatch, name, layers
+):
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ELMOKIT_OFFLINE", "1")
+    folder = sequence_models.write_hdf5(tmp_path / "made", layers)
+    (tmp_path / "cache" / name).mkdir(parents=True)
+    with zipfile.ZipFile(tmp_path / "cache" / name / f"{name}.zip", "w") as archive:
+        for path in folder.iterdir():
+            archive.write(path, path.name)
+    rows, out = tmp_path / "tcr.tsv", tmp_path / "out.npz"
+    rows.write_text("id\tcdr3\na\tCASSLGQAYEQYF\nb\tcassf\n", "utf-8")
+    columns = ("--sequences", "--field", "cdr3", "--ids", "id")
+    assert run("encode", rows, "-o", out, "-m", name, *columns, "--layers", "all").code == 0
+    want = sequence_models.layer_vectors(layers, list("CASSF"))
+    np.testing.assert_allclose(np.load(out)["b"], want, rtol=1e-5, atol=2e-6)
+    elmo = elmokit.load(name)
+    assert elmo.config.text.tokenizer == "chars"
+    np.testing.assert_allclose(elmo.encode("CASSF", layers="all"), want, rtol=1e-5, atol=2e-6)
