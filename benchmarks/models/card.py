@@ -22,6 +22,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.report import RESULTS, ROOT
+from elmokit.checkpoints.native import FORMAT_VERSIONS
 from elmokit.files import atomic_file
 
 HEADING = "## What it is worth"
@@ -94,13 +95,15 @@ def commands(folder: Path, options: argparse.Namespace) -> dict[str, list[str]]:
 
 def reproduce(folder: Path) -> str:
     name, path = folder.name, folder / "config.json"
-    shape = json.loads(path.read_text("utf-8"))["config"] if path.is_file() else {}
-    words = (shape.get("softmax") or {}).get("words", 65_000)
+    stored = json.loads(path.read_text("utf-8")) if path.is_file() else {"config": {}}
+    words = (stored["config"].get("softmax") or {}).get("words", 65_000)
+    versions = {number: storage for storage, number in FORMAT_VERSIONS.items()}
+    storage = versions[stored.get("format_version", FORMAT_VERSIONS["compact"])]
     return f"""## Make it again
 
 ```console
 $ elmokit pretrain corpus -o {name} --preset {name}
-$ elmokit convert {name} {name}-compact --storage compact --words {words}
+$ elmokit convert {name} {name}-{storage} --storage {storage} --words {words}
 ```
 
 `docs/embedded-models.md` has the whole way, from the text to this card.

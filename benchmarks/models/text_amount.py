@@ -13,9 +13,8 @@ trained on.
 | wsd | senses by the nearest SemCor centroid, four test sets together, layer by layer |
 | ner | WNUT-17: F1 of a small biLSTM with a CRF on the frozen model, mean over seeds |
 
-Less text has fewer words, and a small vocabulary makes a low perplexity: <UNK> is easy to predict.
-So perplexities are brought to the size of the largest vocabulary here: a model that lacks K words
-pays for every unknown word the choice among K + 1, all equally probable. Both numbers are shown.
+Perplexities compare only where the models predict the same words: give all the vocabulary of
+the largest text, for less text has fewer words, and a small vocabulary makes a low perplexity.
 
 Parts that are finished are kept in the results file with their settings, so the same command
 continues where it was stopped. --save writes benchmarks/results/text_amount.txt and
@@ -26,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import sys
 import tempfile
@@ -44,7 +42,6 @@ from benchmarks.tasks.run import Benchmark, parsed
 from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.encode.speed import machine
 from elmokit.files import atomic_file
-from elmokit.lm.perplexity import Perplexity
 
 PARTS = ("perplexity", "pos", "wsd", "ner")
 PICTURE = ROOT / "docs" / "images" / "how-much-text.png"
@@ -56,20 +53,19 @@ Found = dict[str, Any]
 """By part; each has its settings, too."""
 
 
-def training_tokens(card: str | None) -> int:
-    """What the card says that the model was trained on."""
-    said = re.search(r"([\d,]+) tokens for training", card or "")
-    if said is None:
-        raise SystemExit("a model's card (README.md) must say 'N tokens for training'")
-    return int(said[1].replace(",", ""))
-
-
-def comparable(found: Perplexity | Mapping[str, Any], largest: int) -> float:
-    """Perplexity over the words of the largest vocabulary."""
-    one = found if isinstance(found, Mapping) else found.to_dict()
-    lacking = largest - one["vocabulary"]
-    choices = one["tokens"] * one["oov_rate"] * math.log(lacking + 1)
-    return float(one["perplexity"] * math.exp(choices / one["predictions"]))
+def card_facts(card: str | None) -> Found:
+    """What the card says: tokens of the training text, tokens read in all steps, dropout."""
+    found: Found = {}
+    for name, said in (
+        ("tokens", r"([\d,]+) tokens for training"),
+        ("read", r"([\d,]+) tokens read"),
+        ("dropout", r"^dropout = ([\d.]+)$"),
+    ):
+        match = re.search(said, card or "", re.MULTILINE)
+        if match is None:
+            raise SystemExit(f"a model's card (README.md) must say {said!r}")
+        found[name] = float(match[1].replace(",", ""))
+    return found
 
 
 class Experiment:
@@ -90,7 +86,7 @@ class Experiment:
         """Measure the parts of a model that are not finished."""
         elmo = elmokit.load(model, device=self._options.device)
         found = self.models.setdefault(Path(model).name, {})
-        found["tokens"] = training_tokens(elmo.checkpoint().card)
+        found |= card_facts(elmo.checkpoint().card)
         found["parameters"] = sum(p.numel() for p in elmo.bilm.parameters())
         setup = {"model": fingerprint(elmo)[:12], "quick": self._options.quick}
         for part in self._options.parts:
@@ -141,16 +137,15 @@ class Experiment:
 def columns(models: Mapping[str, Found]) -> dict[str, dict[str, float]]:
     """What the table and the plot show: by column, then by model, least text first."""
     ordered = dict(sorted(models.items(), key=lambda item: item[1]["tokens"]))
-    words = [one["perplexity"]["vocabulary"] for one in ordered.values() if "perplexity" in one]
     table: dict[str, dict[str, float]] = {"million tokens": {}}
     for name, one in ordered.items():
-        row = {"million tokens": one["tokens"] / 1e6}
+        row = {"million tokens": one["tokens"] / 1e6, "passes": one["read"] / one["tokens"]}
+        row["dropout"] = one["dropout"]
         if "perplexity" in one:
             dev = one["perplexity"]
             row["vocabulary"] = dev["vocabulary"]
             row["unknown, %"] = 100 * dev["oov_rate"]
             row["perplexity"] = dev["perplexity"]
-            row["comparable"] = comparable(dev, max(words))
         for part, title in (("pos", "POS"), ("wsd", "WSD")):
             for layer, score in enumerate(one.get(part, {}).get("layers", ())):
                 row[f"{title}, layer {layer}"] = score
@@ -164,7 +159,8 @@ def columns(models: Mapping[str, Found]) -> dict[str, dict[str, float]]:
 def table(models: Mapping[str, Found]) -> str:
     """A line per model."""
     found = columns(models)
-    shown = {"vocabulary": "{:,.0f}", "million tokens": "{:,.1f}"}
+    shown = {"vocabulary": "{:,.0f}", "million tokens": "{:,.1f}", "passes": "{:.1f}"}
+    shown["dropout"] = "{:.1f}"
     cells = [["model", *found]]
     for name in found["million tokens"]:
         row = [
@@ -185,7 +181,7 @@ def draw(models: Mapping[str, Found], path: Path) -> None:
     found = columns(models)
     tokens = found["million tokens"]
     panels = {
-        "perplexity (comparable)": ["comparable"],
+        "perplexity on held-out text": ["perplexity"],
         "POS on EWT, accuracy in %": [name for name in found if name.startswith("POS")],
         "WSD, F1 in %": [name for name in found if name.startswith("WSD")],
         "NER on WNUT-17, F1 in %": ["NER"],
@@ -204,7 +200,7 @@ def draw(models: Mapping[str, Found], path: Path) -> None:
         axes.set_xscale("log")
         axes.set_xticks(list(tokens.values()), [f"{value:.3g}" for value in tokens.values()])
         axes.minorticks_off()
-        if "comparable" in names:
+        if "perplexity" in names:
             axes.set_yscale("log")
         if len(names) > 1:
             axes.legend(frameon=False, fontsize=8)
@@ -235,7 +231,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
         experiment.run(model)
     if not experiment.models:
         parser.error("nothing was measured: give models")
-    notes = "comparable: perplexity over the words of the largest vocabulary; NER: mean over seeds"
+    notes = "POS: accuracy; WSD, NER: F1; all in %. NER: mean over seeds"
     report("text_amount", f"{table(experiment.models)}\n\n{notes}", options.save)
     if picture := options.plot or (PICTURE if options.save else None):
         draw(experiment.models, picture)

@@ -214,9 +214,10 @@ def test_storage_is_measured(monkeypatch, capsys):
         for storage in ("float32", "int8")
     )
     assert small < whole / 2
-    cosines = re.findall(r"^layer \d +([\d.]+) +([\d.]+)$", printed, re.MULTILINE)
-    assert len(cosines) == 3
-    assert all(0.99 < float(least) <= float(mean) <= 1 for mean, least in cosines)
+    for kind, bound in (("int8", 0.99), ("int4", 0.8)):
+        cosines = re.findall(rf"^{kind}, layer \d +([\d.]+) +([\d.]+)$", printed, re.MULTILINE)
+        assert len(cosines) == 3
+        assert all(bound < float(least) <= float(mean) <= 1 for mean, least in cosines)
 
 
 def test_ranks_are_those_of_the_substitutes():
@@ -246,15 +247,8 @@ def test_ranks_are_those_of_the_substitutes():
 def amount(tokens, words, unknown, ppl, **parts):
     """A model of the experiment with text amounts, as its results file has it."""
     dev = {"vocabulary": words, "oov_rate": unknown, "perplexity": ppl}
-    return {"tokens": tokens, "perplexity": {**dev, "tokens": 900, "predictions": 1000}, **parts}
-
-
-def test_perplexities_of_text_amounts_become_comparable():
-    small, large = amount(10**6, 11, 0.1, 50.0), amount(10**7, 20, 0.02, 60.0)
-    # 90 unknown words pay the choice among the 9 words that are lacking and <UNK>.
-    paid = 50 * math.exp(0.1 * 900 * math.log(10) / 1000)
-    assert text_amount.comparable(small["perplexity"], 20) == pytest.approx(paid)
-    assert text_amount.comparable(large["perplexity"], 20) == pytest.approx(60)
+    facts = {"tokens": tokens, "read": 2.5 * tokens, "dropout": 0.1}
+    return {**facts, "perplexity": {**dev, "tokens": 900, "predictions": 1000}, **parts}
 
 
 def test_text_amounts_fill_a_table_and_a_picture(tmp_path):
@@ -268,7 +262,7 @@ def test_text_amounts_fill_a_table_and_a_picture(tmp_path):
     assert head.split()[:3] == ["model", "million", "tokens"]
     assert first.split()[:2] == ["1m", "1.0"]
     assert (first.split()[-1], second.split()[-1]) == ("-", "31.50")
-    assert second.split()[1:6] == ["30.4", "20", "2.00", "60.00", "60.00"]
+    assert second.split()[1:7] == ["30.4", "2.5", "0.1", "20", "2.00", "60.00"]
     text_amount.draw(models, tmp_path / "amount.png")
     assert (tmp_path / "amount.png").read_bytes().startswith(b"\x89PNG")
 
@@ -292,14 +286,16 @@ def test_text_amounts_are_measured_once(tmp_path, monkeypatch, capsys):
         text_amount.main(arguments)
     assert len(calls) == 1
     card = (tmp_path / "1m" / "README.md").read_text("utf-8")
-    tokens = json.loads((tmp_path / "amount.json").read_text("utf-8"))["models"]["1m"]["tokens"]
-    assert f"{tokens:,} tokens for training" in card
+    stored = json.loads((tmp_path / "amount.json").read_text("utf-8"))["models"]["1m"]
+    assert f"{stored['tokens']:,.0f} tokens for training" in card
+    assert f"{stored['read']:,.0f} tokens read" in card
+    assert f"dropout = {stored['dropout']}\n" in card
     assert capsys.readouterr().out.count("million tokens") == 2
 
 
 def test_text_amounts_need_a_card():
     with pytest.raises(SystemExit, match="card"):
-        text_amount.training_tokens("# A model")
+        text_amount.card_facts("# A model")
 
 
 def test_card_measures_a_model_by_one_command(tmp_path, monkeypatch):
