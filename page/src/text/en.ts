@@ -109,11 +109,11 @@ export const en = {
   "inspect.right": "From the right",
 
   "gap.intro":
-    "The selected word is hidden. The forward direction reads up to the gap from the left, the backward direction from the right; the product of both fits best.",
+    "The selected word is hidden. The forward direction reads up to the gap from the left, the backward direction from the right; both together fit best.",
   "gap.figure": "Predictions for the gap in “{sentence}”",
   "gap.count": "Predictions",
   "gap.forward": "From the left",
-  "gap.both": "Product of both",
+  "gap.both": "Both together",
   "gap.backward": "From the right",
   "gap.word": "Word",
   "gap.logs": "{direction} (log p)",

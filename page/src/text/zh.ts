@@ -103,11 +103,11 @@ export const zh: Record<keyof typeof en, string> = {
   "inspect.left": "前向（从左）",
   "inspect.right": "后向（从右）",
 
-  "gap.intro": "所选的词被隐藏。前向从左侧读到空缺处，后向从右侧读到空缺处；两者概率的乘积效果最好。",
+  "gap.intro": "所选的词被隐藏。前向从左侧读到空缺处，后向从右侧读到空缺处；两者合起来效果最好。",
   "gap.figure": "对“{sentence}”中空缺处的预测",
   "gap.count": "预测数",
   "gap.forward": "前向（从左）",
-  "gap.both": "两个方向的乘积",
+  "gap.both": "两个方向合计",
   "gap.backward": "后向（从右）",
   "gap.word": "词",
   "gap.logs": "{direction}（log p）",

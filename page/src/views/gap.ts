@@ -1,4 +1,4 @@
-/** Fill the gap: what both directions guess for a hidden word, and their product. */
+/** Fill the gap: what each direction guesses for a hidden word, and both together. */
 
 import { post, type Guess, type Substitutes } from "../api.ts";
 import { field, h, select, table } from "../dom.ts";
