@@ -24,7 +24,7 @@ LIMITS = {
 MOST_FILES = 215
 # Raised by hand, with a reason: 39,000 for the first layout; the rest for bounded readers, locks, a
 # typed facade and the checks of the command line.
-MOST_LINES = 46_500
+MOST_LINES = 49_000
 
 
 @pytest.fixture(scope="module")
