@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import h5py
 
-from elmokit.checkpoints.sources import DEFAULT_MODEL, embedded_models
+from elmokit.checkpoints.known_models import DEFAULT_MODEL, embedded_models
 
 ROOT = Path(__file__).parents[1]
 SENTENCES = 24

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 import elmokit
-from elmokit.checkpoints.sources import DEFAULT_MODEL, embedded_models
+from elmokit.checkpoints.known_models import DEFAULT_MODEL, embedded_models
 from elmokit.config import RECIPES
 
 ROOT = Path(__file__).parents[1]

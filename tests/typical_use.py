@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import elmokit
-from elmokit.encode import Embedded, KnownModel, LayerSimilarities, Use, UseMap, open_writer
+from elmokit.checkpoints import KnownModel
+from elmokit.encode import Embedded, LayerSimilarities, Use, UseMap, open_writer
 from elmokit.lm import Perplexity, Score, Substitute, perplexity, score_stream
 from elmokit.tasks import Predictor, TextExample
 from elmokit.text import TextRecord, get_tokenizer, read_records, read_texts, residues

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 import elmokit
-from elmokit.checkpoints.sources import EMBEDDED, embedded_models
+from elmokit.checkpoints.known_models import EMBEDDED, embedded_models
 from elmokit.encode.loading import layer_sums
 from elmokit.files import atomic_file
 

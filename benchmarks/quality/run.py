@@ -28,7 +28,7 @@ from benchmarks.quality.baselines import DIM, EPOCHS, train
 from benchmarks.quality.data import FOLDER, Data
 from benchmarks.quality.planted import area, plant
 from benchmarks.report import report
-from elmokit.checkpoints.sources import embedded_models
+from elmokit.checkpoints.known_models import embedded_models
 from elmokit.probes.report import Table
 
 RANDOM = "random:"

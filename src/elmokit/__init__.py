@@ -47,13 +47,13 @@ if TYPE_CHECKING:
         word_vectors as word_vectors,
     )
     from elmokit.checkpoints.download import download as download
+    from elmokit.checkpoints.known_models import models as models
     from elmokit.config import ModelConfig as ModelConfig
     from elmokit.encode.elmo import Elmo as Elmo
     from elmokit.encode.embedding import ElmoEmbedding as ElmoEmbedding
     from elmokit.encode.loading import (
         check_models as check_models,
         load as load,
-        models as models,
     )
     from elmokit.encode.similarity import similarity as similarity
     from elmokit.errors import (
@@ -74,8 +74,9 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "encode.loading": "check_models load models",
+            "encode.loading": "check_models load",
             "checkpoints.download": "download",
+            "checkpoints.known_models": "models",
             "encode.elmo": "Elmo",
             "encode.embedding": "ElmoEmbedding",
             "encode.similarity": "similarity",

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from elmokit.checkpoints import find_published, published_models, suggest_names
-from elmokit.checkpoints.sources import FOLDER_LAYOUTS, embedded_models
+from elmokit.checkpoints.known_models import embedded_models
+from elmokit.checkpoints.sources import FOLDER_LAYOUTS
 from elmokit.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

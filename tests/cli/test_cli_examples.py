@@ -15,7 +15,7 @@ import help_examples
 import pytest
 
 import elmokit
-from elmokit.checkpoints import sources
+from elmokit.checkpoints import known_models
 from elmokit.cli import EXAMPLES, app, main
 from elmokit.config import to_dict
 from elmokit.server.settings import Limits
@@ -146,7 +146,7 @@ def run_example(folder, monkeypatch, few_probe_steps, capsys):
 
     def call(example: str) -> str:
         if "--check" not in example:  # which is about the real ones
-            monkeypatch.setattr(sources, "EMBEDDED", folder / "embedded")
+            monkeypatch.setattr(known_models, "EMBEDDED", folder / "embedded")
         for first in help_examples.needed(example, folder):
             call(first)
         help_examples.remove_output(example, folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import elmokit
-from elmokit.checkpoints import sources
+from elmokit.checkpoints import known_models
 from elmokit.encode import ModelCheck
 from elmokit.text import inputs
 
@@ -55,7 +55,7 @@ def test_info_check_finds_every_embedded_model_right(run):
     versions, *lines = result.out.splitlines()
     assert f"elmokit {elmokit.__version__}, torch " in versions
     assert [line.partition(";")[0] for line in lines] == [
-        f"{name}: OK" for name in sources.embedded_models()
+        f"{name}: OK" for name in known_models.embedded_models()
     ]
 
 

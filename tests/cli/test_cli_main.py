@@ -20,7 +20,7 @@ import pytest
 from pages import ROOT, commands
 
 import elmokit
-from elmokit.checkpoints import sources
+from elmokit.checkpoints import known_models
 from elmokit.cli import EXAMPLES as HELP_EXAMPLES
 from elmokit.cli import LESS_MEMORY, app, main
 from elmokit.training.settings import PRESETS
@@ -139,7 +139,7 @@ def test_main_turns_exceptions_into_codes(run, monkeypatch, error, code, expecte
     def fail():
         raise error
 
-    monkeypatch.setattr(sources, "embedded_models", fail)
+    monkeypatch.setattr(known_models, "embedded_models", fail)
     result = run("models")
     assert result.code == code
     assert expected in result.err
@@ -150,7 +150,7 @@ def test_main_does_not_hide_bugs(monkeypatch):
     def fail():
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(sources, "embedded_models", fail)
+    monkeypatch.setattr(known_models, "embedded_models", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["models"])
 
@@ -282,8 +282,8 @@ def example_folder(tmp_path, monkeypatch, lines_file, few_steps, example):
     assert main(["corpus", "prepare", "news.txt", "-o", "corpus"]) == 0
     assert main(["convert", "elmo_weights.hdf5", "trained-model"]) == 0
     elmo.save("embedded/test-tiny")
-    monkeypatch.setattr(sources, "EMBEDDED", tmp_path / "embedded")
-    monkeypatch.setattr(sources, "DEFAULT_MODEL", "test-tiny")
+    monkeypatch.setattr(known_models, "EMBEDDED", tmp_path / "embedded")
+    monkeypatch.setattr(known_models, "DEFAULT_MODEL", "test-tiny")
     return tmp_path
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 
 import pytest
 
 import elmokit
-from elmokit.checkpoints import published_models, sources
+from elmokit.checkpoints import known_models, published_models
 from elmokit.checkpoints.download import cache_folder
 from elmokit.errors import ConfigError
 
@@ -30,7 +32,7 @@ def names(run, *arguments) -> list[str]:
 
 
 def test_models_lists_embedded_and_published_ones(run):
-    assert names(run) == sources.embedded_models() + [m.name for m in published_models()]
+    assert names(run) == known_models.embedded_models() + [m.name for m in published_models()]
     assert names(run, "--language", "zh") == ["small-zh", "manylangs-zh", "manylangs-zhs"]
     assert names(run, "--language", "zh-Hans") == ["small-zh", "manylangs-zhs"]
     assert names(run, "--domain", "protein")[0] == "seqvec"
@@ -49,7 +51,7 @@ def test_models_groups_its_lines(run):
         "en, news, 256 wide, 3 layers, about 54.4 MB "
         "(also small, en-small, elmo_2x1024_128_2048cnn_1xhighway)"
     )
-    (line,) = [line for line in lines if line.startswith(f"  {sources.DEFAULT_MODEL} ")]
+    (line,) = [line for line in lines if line.startswith(f"  {known_models.DEFAULT_MODEL} ")]
     assert line.endswith(" (default)")
     marks = {line.split()[0]: line for line in lines if line.startswith("  ")}
     assert "no reader" in marks["transformer-elmo"]
@@ -58,9 +60,9 @@ def test_models_groups_its_lines(run):
 
 
 def test_models_gives_sizes_of_what_is_embedded(run, monkeypatch, tmp_path, model):
-    monkeypatch.setattr(sources, "EMBEDDED", tmp_path)
+    monkeypatch.setattr(known_models, "EMBEDDED", tmp_path)
     assert json.loads(run("models", "--json").out)[0]["kind"] == "published"
-    for name in ("other", sources.DEFAULT_MODEL):
+    for name in ("other", known_models.DEFAULT_MODEL):
         assert run("convert", model, tmp_path / name).code == 0
     lines = run("models").out.splitlines()
     assert "  test, 32 wide, 3 layers, 105,124 parameters, 42" in lines[1]
@@ -68,6 +70,19 @@ def test_models_gives_sizes_of_what_is_embedded(run, monkeypatch, tmp_path, mode
     found = json.loads(run("models", "--json").out)[:2]
     assert [entry["default"] for entry in found] == [False, True]
     assert json.loads(run("info", "other", "--json").out)["bytes"] == found[0]["bytes"]
+
+
+def test_models_counts_parameters_of_quantized_files():
+    for model in elmokit.models()[: len(known_models.embedded_models())]:
+        bilm = elmokit.load(model.name).bilm
+        assert model.parameters == sum(tensor.numel() for tensor in bilm.parameters())
+
+
+def test_models_loads_no_torch():
+    script = "import sys, elmokit; elmokit.models('zh'); print('torch' in sys.modules)"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_models_names_the_languages_that_there_are(run):

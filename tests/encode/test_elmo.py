@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import elmokit
 from elmokit import ConfigError, DataError, ScalarMix
-from elmokit.checkpoints.sources import DEFAULT_MODEL
+from elmokit.checkpoints.known_models import DEFAULT_MODEL
 
 SENTENCES = [
     "I ate an apple .",

@@ -3,7 +3,7 @@
 import pytest
 
 import elmokit
-from elmokit.checkpoints.sources import embedded_models
+from elmokit.checkpoints.known_models import embedded_models
 
 TRAINED = [name for name in embedded_models() if not name.startswith("test-")]
 

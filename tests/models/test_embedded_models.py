@@ -26,7 +26,7 @@ from benchmarks.models.senses import (
     sense_shares,
     substitute_ranks,
 )
-from elmokit.checkpoints.sources import EMBEDDED
+from elmokit.checkpoints.known_models import EMBEDDED
 
 MOST_BYTES = 20e6
 SAMPLE_TOKENS = 3000

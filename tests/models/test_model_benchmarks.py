@@ -33,7 +33,7 @@ from benchmarks.models.speed import compare, published_small
 from benchmarks.models.substitutes import measure as ranks_of
 from benchmarks.models.substitutes import sample
 from benchmarks.models.substitutes import table as rank_table
-from elmokit.checkpoints.sources import EMBEDDED
+from elmokit.checkpoints.known_models import EMBEDDED
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.similarity import similarity

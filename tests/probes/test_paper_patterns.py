@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import elmokit
-from elmokit.checkpoints.sources import embedded_models
+from elmokit.checkpoints.known_models import embedded_models
 from elmokit.probes import pos, random_weights, wsd
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -9,7 +9,7 @@ many_langs (with torch_file, which reads what torch.save wrote). bilm_names and 
 translate their tensors to the canonical layout. checkpoint holds the `Checkpoint` that all of them
 read and write; fingerprint hashes a model; export writes one for other tools, with onnx_graph for
 ONNX. catalogue knows the published models by name and where their files are; download has them in
-a cache, and transfer gets one file from the web.
+a cache, and transfer gets one file from the web; known_models lists all models with names.
 """
 
 from __future__ import annotations
@@ -38,9 +38,13 @@ if TYPE_CHECKING:
     )
     from elmokit.checkpoints.export import export_model as export_model
     from elmokit.checkpoints.fingerprint import fingerprint as fingerprint
+    from elmokit.checkpoints.known_models import (
+        KnownModel as KnownModel,
+        embedded_models as embedded_models,
+        models as models,
+    )
     from elmokit.checkpoints.sources import (
         Extras as Extras,
-        embedded_models as embedded_models,
         read_source as read_source,
     )
 else:
@@ -51,7 +55,8 @@ else:
             "published_models suggest_names",
             "checkpoint": "Checkpoint",
             "download": "CachedModel cache_folder cached_models download remove_cached",
-            "sources": "Extras embedded_models read_source",
+            "known_models": "KnownModel embedded_models models",
+            "sources": "Extras read_source",
             "export": "export_model",
             "fingerprint": "fingerprint",
         },

@@ -13,6 +13,7 @@ from pathlib import Path
 from elmokit.checkpoints import (
     allennlp_archive,
     bilm_hdf5,
+    known_models,
     many_langs,
     native,
     rescue,
@@ -26,11 +27,6 @@ from elmokit.checkpoints.download import HUB_PREFIX, find_remote, published
 from elmokit.checkpoints.transfer import is_address
 from elmokit.errors import CheckpointError
 from elmokit.files import regular_file
-
-EMBEDDED = Path(__file__).parent.parent / "models"
-"""The models inside the package, a native folder each."""
-
-DEFAULT_MODEL = "small-en"
 
 _USUAL_NAMES = ("weights.hdf5", "model.hdf5")
 _COMPRESSED = (b"PK", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # zip, gzip, bzip2, xz
@@ -140,7 +136,7 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
     Raises:
         CheckpointError: Nothing is there, it is of no known kind, or it is damaged.
     """
-    source = DEFAULT_MODEL if source is None else source
+    source = known_models.DEFAULT_MODEL if source is None else source
     if isinstance(source, str) and (source.startswith(HUB_PREFIX) or is_address(source)):
         return _read_remote(source, extras)
     path = Path(os.path.expanduser(source))
@@ -148,8 +144,8 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
         return replace(_read_path(path, extras), source=str(path))
     if os.path.isfile(f"{path}.index"):
         return tf_checkpoint.read(path, extras.options, extras.vocabulary)
-    if str(source) in embedded_models():
-        return replace(native.read(EMBEDDED / str(source)), source=str(source))
+    if str(source) in known_models.embedded_models():
+        return replace(native.read(known_models.EMBEDDED / str(source)), source=str(source))
     if published(str(source)) is not None:
         return _read_remote(str(source), extras)
     near = ", ".join(suggest_names(str(source)))
@@ -157,14 +153,9 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
     hint = f". If it is a repository of the Hugging Face hub, write {HUB_PREFIX}{source}"
     raise CheckpointError(
         f"{source}: no such file or folder, no TensorFlow checkpoint of that prefix, no embedded "
-        f"model (those are: {', '.join(embedded_models())}) and no published one "
+        f"model (those are: {', '.join(known_models.embedded_models())}) and no published one "
         f"({f'near: {near}' if near else 'elmokit models lists them'}){hint if on_hub else ''}"
     )
-
-
-def embedded_models() -> list[str]:
-    """Names of the models inside the package."""
-    return sorted(path.parent.name for path in EMBEDDED.glob("*/config.json"))
 
 
 def _read_remote(source: str, extras: Extras) -> Checkpoint:

@@ -64,7 +64,7 @@ def bench(  # noqa: D417 - options that verbs share bring their own help
         threads: Threads of the matmuls; all cores when left out.
         quick: 100 sentences, one round: shows that everything works.
     """
-    from elmokit.checkpoints.sources import DEFAULT_MODEL
+    from elmokit.checkpoints.known_models import DEFAULT_MODEL
     from elmokit.corpus.workers import default_workers
     from elmokit.encode.speed import Plan, describe, measure, own_sentences, sentences_of
     from elmokit.engines import check_device

@@ -104,7 +104,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
             GPU.
         piece_lines: With --engine ray: lines per output file; by default 2000.
     """
-    from elmokit.checkpoints.sources import DEFAULT_MODEL
+    from elmokit.checkpoints.known_models import DEFAULT_MODEL
     from elmokit.encode.writers import open_writer, write_vectors
     from elmokit.files import check_output
     from elmokit.text.readers import is_fasta

@@ -113,7 +113,7 @@ def _check(names: list[str], *, as_json: bool) -> None:
 
 def describe(elmo: Elmo) -> dict[str, Any]:
     """The model in numbers, ready for JSON."""
-    from elmokit.checkpoints.sources import EMBEDDED, embedded_models
+    from elmokit.checkpoints.known_models import EMBEDDED, embedded_models
     from elmokit.config import to_dict
 
     parameters: Counter[str] = Counter()

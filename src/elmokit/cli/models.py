@@ -15,7 +15,7 @@ from elmokit.cli.options import Json, readable_size, suggest
 
 if TYPE_CHECKING:
     from elmokit.checkpoints.catalogue import PublishedFile, PublishedModel
-    from elmokit.encode.loading import KnownModel
+    from elmokit.checkpoints.known_models import KnownModel
 
 EXAMPLES = (
     "elmokit models",

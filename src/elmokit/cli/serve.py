@@ -218,7 +218,7 @@ def _registry(
     sources: Mapping[str, str], folders: Mapping[str, str], loading: Loading
 ) -> ModelRegistry:
     import elmokit
-    from elmokit.checkpoints.sources import DEFAULT_MODEL
+    from elmokit.checkpoints.known_models import DEFAULT_MODEL
     from elmokit.server.registry import ModelRegistry
     from elmokit.tasks.predictor import Predictor
 

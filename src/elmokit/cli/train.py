@@ -74,7 +74,7 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     """
     import json
 
-    from elmokit.checkpoints.sources import DEFAULT_MODEL
+    from elmokit.checkpoints.known_models import DEFAULT_MODEL
     from elmokit.tasks import compare as compare_inputs
     from elmokit.tasks import fit, task_settings
     from elmokit.tasks.report import REPORT_FILE

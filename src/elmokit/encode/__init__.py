@@ -1,6 +1,6 @@
 """Encoding: model → vectors → files.
 
-loading loads a model, lists those with names and checks embedded ones; elmo holds the `Elmo` class;
+loading loads a model and checks embedded ones; elmo holds the `Elmo` class;
 embedder makes token vectors, each distinct word once, and initial states; layers combines layers
 and pools tokens as requested; embedding is a layer for your own PyTorch model; similarity compares
 words in context, use_map draws them; writers writes vector files, one sentence at a time; speed
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo as Elmo
     from elmokit.encode.embedding import ElmoEmbedding as ElmoEmbedding, Embedded as Embedded
     from elmokit.encode.loading import (
-        KnownModel as KnownModel,
         ModelCheck as ModelCheck,
         check_models as check_models,
         load as load,
-        models as models,
     )
     from elmokit.encode.similarity import (
         LayerSimilarities as LayerSimilarities,
@@ -41,7 +39,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "loading": "KnownModel ModelCheck check_models load models",
+            "loading": "ModelCheck check_models load",
             "elmo": "Elmo",
             "embedding": "ElmoEmbedding Embedded",
             "writers": "VectorWriter open_writer write_vectors",

@@ -1,27 +1,23 @@
-"""`load`: an `Elmo` from any source; `models`: the sources that have names; `check_models`."""
+"""`load`: an `Elmo` from any source; `check_models`: does it compute the right numbers here?"""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.checkpoints import bilm_hdf5, sources
-from elmokit.checkpoints.catalogue import PublishedModel, published_models, speaks
-from elmokit.checkpoints.download import CachedModel, cached_models, download_file
-from elmokit.checkpoints.sources import DEFAULT_MODEL, Extras, read_source
+from elmokit.checkpoints import bilm_hdf5, known_models
+from elmokit.checkpoints.download import download_file
+from elmokit.checkpoints.sources import Extras, read_source
 from elmokit.checkpoints.transfer import is_address
-from elmokit.config import ModelConfig, from_dict
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Device, Precision
 from elmokit.errors import CheckpointError
 from elmokit.files import read_json
 from elmokit.limits import ReadLimits, limited
-from elmokit.model.bilm import tensor_shapes
 from elmokit.text.vocab import read_vocabulary
 
 CHECK_TOLERANCE = 1e-4
@@ -111,101 +107,6 @@ def _path(value: str | Path | None) -> Path | None:
 
 
 @dataclass(frozen=True)
-class KnownModel:
-    """A model that `load` finds by its name."""
-
-    name: str
-    kind: Literal["embedded", "published", "address"]
-    """Inside the package; in the catalogue; neither, but an address whose files are cached."""
-    title: str
-    aliases: tuple[str, ...] = ()
-    languages: tuple[str, ...] = ()
-    domain: str | None = None
-    dim: int | None = None
-    """Width of a vector; None where no document states it, as for the numbers below."""
-    layers: int | None = None
-    """Layers that `encode` gives: the token vectors and those of the LSTM."""
-    parameters: int | None = None
-    """Of a published model, rounded."""
-    licence: str | None = None
-    path: Path | None = None
-    """Where it is on this machine; None: it is downloaded when it is first loaded."""
-    bytes: int | None = None
-    """Of the files on this machine."""
-    default: bool = False
-    """Whether `load` takes it when no model is named."""
-    published: PublishedModel | None = None
-    """All that the catalogue knows of it."""
-
-
-def models(language: str | None = None, domain: str | None = None) -> list[KnownModel]:
-    """The embedded, cached and published models, in this order; nothing is downloaded.
-
-    Args:
-        language: Only models of this language, a code such as ``de`` or ``zh``.
-        domain: Only models of this domain, such as ``protein`` or ``biomedical``.
-
-    Raises:
-        ConfigError: No model is of that language or domain.
-    """
-    cached = {model.name: model for model in cached_models() if model.complete}
-    published = [
-        _published(model, cached.get(model.name)) for model in published_models(language, domain)
-    ]
-    addresses = [
-        KnownModel(model.name, "address", model.name, path=model.path, bytes=model.size)
-        for model in cached.values()
-        if is_address(model.name) and language is domain is None
-    ]
-    embedded = [
-        model
-        for model in map(_embedded, sources.embedded_models())
-        if (language is None or speaks(model.languages, language))
-        and (domain is None or domain.lower() in str(model.domain))
-    ]
-    return [*embedded, *addresses, *sorted(published, key=lambda model: model.path is None)]
-
-
-def _embedded(name: str) -> KnownModel:
-    folder = sources.EMBEDDED / name
-    config = from_dict(ModelConfig, read_json(folder / "config.json").get("config", {}), "config")
-    language = {"en": "en", "zh": "zh-Hans"}.get(name.rpartition("-")[2])
-    return KnownModel(
-        name,
-        "embedded",
-        "Embedded model" if language else "Embedded model for tests",
-        languages=(language,) if language else (),
-        domain="general" if language else "test",
-        dim=config.dim,
-        layers=config.layers,
-        parameters=sum(map(math.prod, tensor_shapes(config).values())),
-        licence="Apache-2.0",
-        path=folder,
-        bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-        default=name == DEFAULT_MODEL,
-    )
-
-
-def _published(model: PublishedModel, cached: CachedModel | None) -> KnownModel:
-    layers, millions = model.architecture.layers, model.parameters_millions
-    return KnownModel(
-        model.name,
-        "published",
-        model.title,
-        aliases=model.aliases,
-        languages=model.languages,
-        domain=model.domain,
-        dim=model.architecture.dim,
-        layers=None if layers is None else layers + 1,
-        parameters=None if millions is None else round(millions * 1e6),
-        licence=model.licence,
-        path=None if cached is None else cached.path,
-        bytes=None if cached is None else cached.size,
-        published=model,
-    )
-
-
-@dataclass(frozen=True)
 class ModelCheck:
     """How far an embedded model is from its stored numbers on this machine."""
 
@@ -231,7 +132,7 @@ def check_models(*models: str) -> list[ModelCheck]:
     Raises:
         CheckpointError: A model is not an embedded one.
     """
-    stored = read_json(sources.EMBEDDED / "check.json")
+    stored = read_json(known_models.EMBEDDED / "check.json")
     if unknown := [name for name in models if name not in stored]:
         raise CheckpointError(
             f"{unknown[0]}: has no stored numbers; those that have are {', '.join(stored)}"

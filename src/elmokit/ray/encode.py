@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from elmokit.checkpoints.sources import DEFAULT_MODEL
+from elmokit.checkpoints.known_models import DEFAULT_MODEL
 from elmokit.encode.writers import WrittenCounts
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import check_output

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 import torch
 from torch import Tensor
 
-from elmokit.checkpoints.sources import DEFAULT_MODEL
+from elmokit.checkpoints.known_models import DEFAULT_MODEL
 from elmokit.config import from_dict, recipe_file, to_dict
 from elmokit.engines import check_device
 from elmokit.errors import CheckpointError, ConfigError, DataError

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from elmokit.checkpoints import native, transformers_folder
 from elmokit.checkpoints.download import cached_path
-from elmokit.checkpoints.sources import embedded_models
+from elmokit.checkpoints.known_models import embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Device, Precision
 from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError

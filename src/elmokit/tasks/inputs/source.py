@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from elmokit.checkpoints import native
 from elmokit.checkpoints.download import HUB_PREFIX, cached_path
 from elmokit.checkpoints.fingerprint import fingerprint
-from elmokit.checkpoints.sources import embedded_models
+from elmokit.checkpoints.known_models import embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.embedding import flat_layers
 from elmokit.encode.loading import load
