@@ -114,7 +114,7 @@ class TransferError(CheckpointError):
     """No address gave the file; `said` has what each of them answered."""
 
     def __init__(self, name: str, said: Sequence[tuple[str, str]]) -> None:
-        self.said = tuple(said)
+        self.said: tuple[tuple[str, str], ...] = tuple(said)
         answers = "; ".join(f"{address}: {answer}" for address, answer in said)
         super().__init__(f"{name} cannot be downloaded. Tried {answers}")
 
