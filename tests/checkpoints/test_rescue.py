@@ -24,9 +24,11 @@ import sequence_models
 import torch
 from bad_checkpoints import copied
 from golden_models import GOLDEN
+from safetensors.numpy import save_file
 
 import elmokit
 from elmokit.cli import main
+from elmokit.encode import open_writer
 from elmokit.errors import CheckpointError
 
 STANDARD = GOLDEN / "bilm-hdf5" / "standard"
@@ -344,6 +346,22 @@ def test_weights_of_bert_are_named(tmp_path):
     path = tmp_path / "pytorch_model.bin"
     torch.save(OrderedDict({"bert.embeddings.word_embeddings.weight": torch.zeros(2, 2)}), path)
     assert_said(path, "a BERT model of transformers")
+
+
+def test_safetensors_files_are_told_apart(tmp_path, capsys):
+    elmokit.load("test-tiny").save(tmp_path / "model")
+    (tmp_path / "model" / "config.json").unlink()
+    weights = tmp_path / "model" / "model.safetensors"
+    assert_said(weights, "config.json is missing beside them", capsys=capsys)
+    assert "config.json is missing beside them" in said(tmp_path / "model")
+    with open_writer(tmp_path / "vectors.safetensors") as writer:
+        writer.write(0, "a", ["a"], np.zeros((1, 4), "f4"))
+    assert_said(tmp_path / "vectors.safetensors", "vectors that elmokit wrote", capsys=capsys)
+    tensors = {"encoder.layer.0.attention.self.query.weight": np.zeros((2, 2), "f4")}
+    save_file(tensors, tmp_path / "bert.safetensors")
+    assert_said(tmp_path / "bert.safetensors", "a BERT-like model of transformers")
+    save_file({"a": np.zeros(2, "f4")}, tmp_path / "other.safetensors")
+    assert_said(tmp_path / "other.safetensors", "a safetensors file of another program (a)")
 
 
 def test_folder_of_bert_is_named(tmp_path, capsys):

@@ -473,3 +473,10 @@ def test_corpus_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert tried > 10
     assert not failed
+
+
+def test_every_sequence_of_a_fasta_file_is_a_document(tmp_path):
+    path = tmp_path / "proteins.fasta"
+    path.write_text(">a\nMK\n>b\nacd*\n", encoding="utf-8")
+    end = documents.END
+    assert list(documents.read_documents(path)) == [["M", "K"], end, ["A", "C", "D"], end]

@@ -336,6 +336,32 @@ def _protobuf(start: _Start) -> Diagnosis | None:
     )
 
 
+def _safetensors(start: _Start) -> Diagnosis | None:
+    size = int.from_bytes(start.head[:8], "little")
+    if start.head[8:9] != b"{" or not 2 <= size <= PICKLE_BYTES:
+        return None
+    with start.path.open("rb") as file:
+        file.seek(8)
+        names = json.loads(file.read(size))
+    about = names.pop("__metadata__", {})
+    if any(name.startswith("lstm.forward_stack.") for name in names):
+        return Diagnosis(
+            "the weights of a model of elmokit; config.json is missing beside them",
+            "Give the folder that `Elmo.save` or `elmokit pretrain` wrote.",
+        )
+    if "pooled" in about:
+        return Diagnosis(
+            "vectors that elmokit wrote, not a model", "Read them with safetensors.numpy.load_file."
+        )
+    if any(".attention." in name for name in names):
+        return _transformer("BERT-like")
+    shown = ", ".join(_shown(name) for name in islice(names, 3))
+    return Diagnosis(
+        f"a safetensors file of another program ({shown})",
+        f"Give the weights of an ELMo model, or {BY_NAME}.",
+    )
+
+
 def _checkpoint_part(start: _Start) -> Diagnosis | None:
     match = re.fullmatch(r"(.+)\.(data-\d{5}-of-\d{5}|meta|index)", start.path.name)
     if match is None and start.head.startswith(b"model_checkpoint_path:"):
@@ -490,6 +516,7 @@ _LOOKS: tuple[Callable[[_Start], Diagnosis | None], ...] = (
     _magnitude,
     _mxnet,
     _protobuf,
+    _safetensors,
     _pickled,
     _zipped,
     _gzipped,
