@@ -280,11 +280,11 @@ class DistillLoss:
                 "distill.teacher: teacher and student must have the same number of LSTM layers "
                 "and directions"
             )
-        self.teacher = teacher
+        self.teacher: BiLM = teacher
         self._weight = weight
         shape = own.layers, len(own.directions), own.width, wanted.width
         start = torch.randn(shape, generator=torch.Generator().manual_seed(seed % 2**63))
-        self.maps = nn.ParameterList(
+        self.maps: nn.ParameterList = nn.ParameterList(
             nn.Parameter(layer.to(student.device) * own.width**-0.5) for layer in start
         )
 
