@@ -251,6 +251,7 @@ def _read_fields(
 def _read_jsonl(
     name: str, compression: str, fields: tuple[str, ...]
 ) -> Iterator[tuple[str, list[Text]]]:
+    others = fields[1:]
     for number, line in _numbered_lines(name, compression):
         where = f"{_label(name)}, line {number}"
         if line.isspace():
@@ -263,10 +264,11 @@ def _read_jsonl(
                 f"with the field {fields[0]!r}."
             )
         if isinstance(value, dict):
-            if missing := [field for field in fields if field not in value]:
-                raise _missing_field(where, missing[0], list(value))
-            values = [_text_or_tokens(value[fields[0]], where, fields[0])]
-            values += [_id_value(value[field], where, field) for field in fields[1:]]
+            values = [field_text(value, fields[0], where)]
+            for field in others:
+                if field not in value:
+                    raise _missing_field(where, field, list(value))
+                values.append(_id_value(value[field], where, field))
         elif len(fields) > 1:
             raise _missing_field(where, fields[1], [])
         else:
@@ -301,6 +303,8 @@ def _read_csv(
                     f"{where}: {len(row)} columns where the header has {len(header)}. "
                     'Put "quotes" around a text that contains the separator or a line break.'
                 )
+            elif len(columns) == 1:
+                yield where, [row[columns[0]]]
             else:
                 yield where, [row[column] for column in columns]
     except csv.Error as error:
