@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from elmokit.engines import no_gradients
+from elmokit.engines import LstmState, no_gradients
 from elmokit.errors import ConfigError, DataError
 from elmokit.lm.language_model import LanguageModel
+from elmokit.model.packing import Packing
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo, Sentence
@@ -24,8 +25,6 @@ CANDIDATES = 50
 """So many words, the best without their fit, are read in the sentence."""
 NEIGHBOURS = 2
 """So many words on either side must fit a candidate."""
-CONTEXT = 32
-"""A candidate is read with at most so many words on either side, so that memory is bounded."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def tokens_read(elmo: Elmo, length: int) -> int:
     whole = length + 2
     if elmo.vocabulary is None or elmo.vocabulary.counts is None:
         return whole
-    return whole + CANDIDATES * (min(length, 2 * CONTEXT + 1) + 2)
+    return 2 * whole + 2 * NEIGHBOURS * CANDIDATES
 
 
 def guesses(
@@ -142,13 +141,58 @@ def combined(
 def candidate_fit(
     model: LanguageModel, words: Sequence[str], position: int, logp: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The best words by logp (V,), and how well each of them fits: ids and fit, (n,) both."""
+    """The best words by logp (V,), and how well each of them fits: ids and fit, (n,) both.
+
+    A word's fit is the log-probability of the words next to it: having read it, the forward
+    direction predicts those that follow, and the backward direction those before it.
+    """
     ids, _ = model.top_words(logp, CANDIDATES)
-    start = max(0, position - CONTEXT)
-    near = words[start : position + CONTEXT + 1]
     candidates = [model.vocabulary.words[number] for number in ids]
-    fit = _neighbour_fit(model, near, position - start, candidates)
+    before = [model.begin, *map(model.vocabulary.id, words[:position])]
+    after = [*map(model.vocabulary.id, words[position + 1 :]), model.end]
+    around = [*words[:position], *words[position + 1 :]]
+    with no_gradients():
+        vectors, _, _ = model.elmo.embed_tokens([[*around, *candidates]])  # with both markers
+        size = len(before)
+        left, middle, right = vectors.split([size, len(around) - position, len(ids) + 1])
+        right, chosen = torch.cat([middle, right[-1:]]), right[:-1]  # (R + 1, P), (n, P)
+        # The states in which both directions reach the gap are the same for all candidates.
+        states = _gap_states(model, left, right, 2 * len(ids))
+        # The last neighbour on either side is predicted and not read.
+        ahead = right[: min(len(right), NEIGHBOURS) - 1]
+        behind = left[size + 1 - min(size, NEIGHBOURS) :]
+        rows = [torch.cat([one[None], ahead]) for one in chosen]
+        rows += [torch.cat([behind, one[None]]) for one in chosen]
+        packing = Packing([len(row) for row in rows], logp.device)
+        top = vectors
+        for layer in model.elmo.bilm.lstm(torch.cat(rows), packing, states):
+            top = layer.vectors  # (n (f + b), 2P)
+        forward, backward = top.chunk(2, dim=1)
+        edge = len(ids) * (len(ahead) + 1)
+        fit = _fit(model, forward[:edge], after[: len(ahead) + 1], len(ids))
+        fit += _fit(model, backward[edge:], before[size - len(behind) - 1 :], len(ids))
     return torch.tensor(ids, device=logp.device), fit
+
+
+def _gap_states(model: LanguageModel, left: Tensor, right: Tensor, rows: int) -> list[LstmState]:
+    """The forward state after the left context, the backward one after the right: some rows."""
+    lstm = model.elmo.bilm.lstm
+    packing = Packing([len(left), len(right)], left.device)
+    states = []
+    for layer in lstm(torch.cat([left, right]), packing, lstm.zero_states(2)):
+        parts = (torch.stack([part[0, 0], part[1, 1]]) for part in layer.state)  # (2, H), (2, P)
+        states.append(LstmState(*(part[:, None].repeat(1, rows, 1) for part in parts)))
+    return states
+
+
+def _fit(model: LanguageModel, x: Tensor, targets: Sequence[int | None], count: int) -> Tensor:
+    """Sum of the targets' log-probabilities for each candidate: (n m, P) to (n,)."""
+    known = [i for i, target in enumerate(targets) if target is not None]
+    if not known:  # a vocabulary may have no entry for unknown words
+        return torch.zeros(count, device=x.device)
+    wanted = torch.tensor([targets[i] for i in known], device=x.device).repeat(count)  # (n m,)
+    x = x.reshape(count, len(targets), -1)[:, known].flatten(0, 1)  # (n m, P)
+    return model.log_probabilities(x, wanted).view(count, -1).sum(dim=1)  # (n,)
 
 
 def with_fit(logp: Tensor, ids: Tensor, fit: Tensor, exponent: float = FIT_EXPONENT) -> Tensor:
@@ -156,36 +200,3 @@ def with_fit(logp: Tensor, ids: Tensor, fit: Tensor, exponent: float = FIT_EXPON
     values = logp[ids]
     again = torch.log_softmax(values + exponent * fit, dim=0) + values.logsumexp(dim=0)
     return logp.index_copy(0, ids, again)
-
-
-def _neighbour_fit(
-    model: LanguageModel, words: Sequence[str], position: int, candidates: Sequence[str]
-) -> Tensor:
-    """Log-probability of the words next to a position, given each candidate there: (n,).
-
-    The forward direction, having read the candidate, predicts the words that follow, and the
-    backward direction those before it.
-    """
-    gap = position + 1  # the opening marker is first
-    marked = [model.begin, *(model.vocabulary.id(word) for word in words), model.end]
-    rows: dict[str, list[int]] = {"forward": [], "backward": []}
-    targets: dict[str, list[int]] = {"forward": [], "backward": []}
-    for distance in range(1, NEIGHBOURS + 1):
-        for name, sign in (("forward", 1), ("backward", -1)):
-            index = gap + sign * distance
-            target = marked[index] if 0 <= index < len(marked) else None
-            if target is not None:  # a vocabulary may have no entry for unknown words
-                rows[name].append(index - sign)
-                targets[name].append(target)
-    filled = [[*words[:position], word, *words[position + 1 :]] for word in candidates]
-    fit = torch.zeros(len(candidates), device=model.elmo.device)
-    with no_gradients():
-        outputs, _ = model.read(filled)
-        for name, states in outputs.items():
-            if not rows[name]:
-                continue
-            chosen = states.reshape(len(candidates), len(marked), -1)[:, rows[name]]  # (n, m, P)
-            wanted = torch.tensor(targets[name], device=fit.device).repeat(len(candidates))
-            logps = model.log_probabilities(chosen.flatten(0, 1), wanted)  # (n m,)
-            fit += logps.view(len(candidates), -1).sum(dim=1)
-    return fit
