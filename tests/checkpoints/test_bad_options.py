@@ -158,7 +158,7 @@ def test_native_config_edits_are_refused(tmp_path):
     whole = json.loads(path.read_bytes())
     huge = 2**30
     edits = [
-        ("format_version", 4, "format_version"),
+        ("format_version", 5, "format_version"),
         ("format_version", "1", "format_version"),
         ("format_version", None, "format_version"),
         ("config", [], "config"),

@@ -95,18 +95,21 @@ def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str
             weights[name] = tensor
             continue
         scale = stored.get(name + SCALE)
-        if scale is None or not tensor.numel() or tensor.dtype not in CODE_DTYPES:
-            raise CheckpointError(f"{path}: the tensor {name} needs {name}{SCALE}")
+        codes = tensor.dtype in CODE_DTYPES and tensor.dim() > 0 and tensor.numel() > 0
+        if scale is None or not codes:
+            raise CheckpointError(f"{path}: the tensor {name} needs one {name}{SCALE} per row")
         if tensor.dtype == torch.uint8 and tensor.dim() != 2:
             raise CheckpointError(f"{path}: the tensor {name} is no matrix of four-bit numbers")
         grouped = scale.dtype == torch.bfloat16 and tensor.dtype == torch.uint8
-        expected = tensor.shape[:1]
+        rows = tensor.shape[:1]
         if grouped:
-            expected = torch.Size((len(tensor), tensor.shape[1] * 2 // INT4_GROUP))
-        good = grouped or scale.dtype == torch.float32
-        if not good or scale.shape != expected or (grouped and tensor.shape[1] * 2 % INT4_GROUP):
-            per = f"one number per {INT4_GROUP} of a row" if grouped else "one number per row"
-            raise CheckpointError(f"{path}: the tensor {name}{SCALE} must have {per} of {name}")
+            groups, rest = divmod(tensor.shape[1] * 2, INT4_GROUP)
+            good = not rest and scale.shape == (*rows, groups)
+        else:
+            good = scale.dtype == torch.float32 and scale.shape == rows
+        if not good:
+            per = f"group of {INT4_GROUP} numbers" if grouped else "row"
+            raise CheckpointError(f"{path}: the tensor {name} needs one {name}{SCALE} per {per}")
         if grouped:
             weights[name] = dequantize_int4(tensor, scale)
         elif tensor.dtype == torch.uint8:
