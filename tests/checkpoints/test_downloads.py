@@ -338,6 +338,19 @@ def test_download_that_was_killed_while_it_was_checked_is_not_repeated(hosts, fo
     assert (folder / "weights.hdf5").read_bytes() == read("weights.hdf5")
 
 
+def test_leftovers_of_a_killed_process_are_removed(hosts, folder):
+    elmokit.download("original")
+    state = folder / ".elmokit"
+    for name in ("options.json.lock", "weights.hdf5.part.state", "weights.hdf5.7.part"):
+        (state / name).touch()
+    (state / ".elmokit-58e21f32373d-0.part").mkdir()
+    elmokit.load("original")
+    assert sorted(path.name for path in state.iterdir()) == [
+        "options.json.json",
+        "weights.hdf5.json",
+    ]
+
+
 # Checksums
 
 

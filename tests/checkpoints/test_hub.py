@@ -168,6 +168,15 @@ def test_hub_cached_copy_works_offline(hub, monkeypatch):
     assert hub.requests == []
 
 
+def test_hub_is_not_asked_where_downloads_are_forbidden(hub, monkeypatch):
+    first = elmokit.load("hf:someone/native")
+    monkeypatch.setenv("ELMOKIT_OFFLINE", "1")
+    hub.requests.clear()
+    assert_same_model(elmokit.load("hf:someone/native"), first, STANDARD.sentences())
+    assert "ELMOKIT_OFFLINE" in refused("hf:someone/hdf5")
+    assert hub.requests == []
+
+
 @pytest.mark.parametrize("name", ["someone/unknown", "nobody/native", "native"])
 def test_hub_model_that_does_not_exist_is_refused(hub, name):
     message = refused(f"hf:{name}")

@@ -43,7 +43,7 @@ from elmokit.checkpoints.transfer import (
     shown,
 )
 from elmokit.errors import CheckpointError, reason
-from elmokit.files import LockFile, LocksMissingError, read_json, remove, write_text
+from elmokit.files import LockFile, LocksMissingError, read_json, remove, remove_stale, write_text
 
 CACHE = "ELMOKIT_CACHE"
 OFFLINE = "ELMOKIT_OFFLINE"
@@ -215,6 +215,7 @@ def _cached_path(model: PublishedModel) -> Path | None:
     folder, files = cache_folder() / model.name, _whole_set(model)
     for file in files:
         _check_pinned(_remote(file), folder)
+    _tidy(folder, [file.name for file in files])
     single = [file.name for file in files if file.role in ("weights", "archive")]
     if single:
         return folder / single[0]
@@ -284,6 +285,7 @@ def _from_address(address: str, *, with_options: bool) -> Path:
             raise CheckpointError(
                 f"{shown(address)} cannot be downloaded. {_answers(error.said)}. {by_hand}{options}"
             ) from None
+    _tidy(folder, [file.name for file in files])
     return folder / name
 
 
@@ -376,6 +378,15 @@ def _check_pinned(file: RemoteFile, folder: Path) -> None:
         with suppress(OSError):  # a cache that is shared and read-only
             (folder / _STATE).mkdir(exist_ok=True)
             _pin(file, folder, "put there by hand")
+
+
+def _tidy(folder: Path, names: Sequence[str]) -> None:
+    """Remove what killed processes have left of downloads that are complete."""
+    with suppress(OSError):  # there is nothing, or the cache is read-only
+        remove_stale(folder / _STATE)
+        for path in (folder / _STATE).iterdir():
+            if path.suffix != ".json" and any(path.name.startswith(f"{n}.") for n in names):
+                remove(path)
 
 
 def _pin(file: RemoteFile, folder: Path, address: str) -> None:
