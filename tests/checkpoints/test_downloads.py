@@ -219,8 +219,12 @@ def test_error_says_what_came(hosts, fault, said):
 
 
 def test_file_that_is_too_large_is_refused_before_it_comes(hosts, folder):
-    hosts.faults[WEIGHTS] = [lambda exchange: exchange.head(200, Content_Length=17 << 30)]
-    assert "ELMOKIT_LIMITS=download_gib=160" in refused("original")
+    """More than the limit, or far more than the catalogue says."""
+    path = "/vectors.nlpl.eu/repository/11/136.zip"
+    hosts.faults[path] = [lambda exchange: exchange.head(200, Content_Length=17 << 30)]
+    assert "ELMOKIT_LIMITS=download_gib=160" in refused("manylangs-ar")
+    hosts.faults[WEIGHTS] = [lambda exchange: exchange.head(200, Content_Length=2 << 30)]
+    assert "2,147,483,648 bytes, not about 374," in refused("original")
     assert visible(folder) == []
 
 

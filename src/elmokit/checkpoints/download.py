@@ -246,6 +246,7 @@ def _remote(file: PublishedFile) -> RemoteFile:
         file.name,
         file.addresses,
         file.size,
+        file.approximate_size,
         {algorithm: value} if value else {},
         plain_http=all(address.startswith("http://") for address in file.addresses),
     )

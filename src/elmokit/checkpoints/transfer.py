@@ -104,6 +104,8 @@ class RemoteFile:
     """In the order in which they are tried."""
     size: int | None = None
     """Exact, where a document states it."""
+    about: int | None = None
+    """Rounded; a file of more than four times as many bytes is another one."""
     checksums: Mapping[str, str] = field(default_factory=dict)
     """Digests in hexadecimal, by algorithm: ``sha256``, ``sha1``, ``md5``."""
     plain_http: bool = False
@@ -200,7 +202,8 @@ class _Transfer:
         self.file = file
         self.address = address
         self.part = part
-        self.limit = file.size if file.size is not None else current().download_gib << 30
+        most = current().download_gib << 30
+        self.limit = min(file.size or (4 * file.about if file.about else most), most)
         self.received = 0  # bytes, in this call
         self.total: int | None = None
         self.resumed = False
@@ -357,9 +360,10 @@ class _Transfer:
             )
 
     def _wrong_size(self, size: str) -> str:
-        if self.file.size is not None:
-            return f"{size}, not the {self.file.size:,} that are documented"
         gib = current().download_gib
+        if self.limit < gib << 30:
+            stated = f"{self.file.size:,}" if self.file.size else f"about {self.file.about:,}"
+            return f"{size}, not {stated} as documented"
         return f"{size}, and the limit is {gib} GiB ({LIMITS}=download_gib={10 * gib} raises it)"
 
     def _copy(
