@@ -12,6 +12,7 @@ from services import ADDRESS, client_of
 from elmokit.errors import ConfigError
 from elmokit.server.access import ADDRESSES, GUESSES, Guesses, client_address
 from elmokit.server.app import create_app
+from elmokit.server.formats import OPENAI_PATHS
 from elmokit.server.logs import NAME, JsonFormatter
 from elmokit.server.settings import (
     Access,
@@ -27,15 +28,19 @@ TOKEN = "correct-horse-battery"
 OTHER = "another-good-token-0123"
 GUARDED = [
     ("POST", "/v1/encode"),
+    ("POST", "/v1/embeddings"),
     ("POST", "/v1/similar"),
     ("POST", "/v1/layers"),
     ("POST", "/v1/score"),
+    ("POST", "/v1/rerank"),
     ("POST", "/v1/substitutes"),
     ("POST", "/v1/inspect"),
     ("POST", "/v1/predict"),
     ("GET", "/v1/models"),
+    ("GET", "/v1/models/{model}"),
     ("GET", "/metrics"),
 ]
+SECOND_NAME = ("POST", "/rerank")
 EVIL = "https://evil.example"
 
 
@@ -53,7 +58,7 @@ def test_the_list_above_is_complete(client):
     assert paths == {*GUARDED, ("GET", "/healthz"), ("GET", "/readyz")}
 
 
-@pytest.mark.parametrize(("method", "path"), GUARDED)
+@pytest.mark.parametrize(("method", "path"), [*GUARDED, SECOND_NAME])
 @pytest.mark.parametrize(
     "sent",
     [None, "", "Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}"],
@@ -63,7 +68,7 @@ def test_without_the_right_token_nothing_is_answered(locked, method, path, sent)
     answer = locked.request(method, path, headers=headers)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
-    assert set(answer.json()) == {"detail"}
+    assert set(answer.json()) == {"error" if path.startswith(OPENAI_PATHS) else "detail"}
 
 
 @pytest.mark.parametrize("token", [TOKEN, OTHER])

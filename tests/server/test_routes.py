@@ -15,6 +15,7 @@ from services import GOLDEN, client_of
 
 import elmokit
 from elmokit.encode.similarity import compare, nearest_uses, similarity
+from elmokit.lm.rescoring import rescore
 from elmokit.lm.substitutes import guesses, substitutes
 from elmokit.server.formats import ARROW, JSON, NPY
 from elmokit.server.registry import ModelRegistry
@@ -169,6 +170,53 @@ def test_score_gives_the_scores_of_the_library(client, model):
         np.testing.assert_allclose(sentence["backward"], score.backward, **EXACT)
         assert sentence["perplexity"] == pytest.approx(score.perplexity, rel=1e-5)
         assert sentence["unknown"] == score.unknown.tolist()
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank"])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_rerank_sorts_as_rescore_does(client, model, path, weight):
+    lists = [
+        [("the cat sat", -3.0), (["mat", "the", "on"], -2.5), ("", -9), ("the cat sat", -3.0)],
+        [],
+        [("a cat", 0)],
+    ]
+    records = [
+        {"id": name, "hypotheses": [{"text": text, "score": score} for text, score in some]}
+        for name, some in zip(("a1", 7, None), lists, strict=True)
+    ]
+    found = post(client, path, utterances=records, weight=weight)
+    assert (found["model"], found["weight"]) == ("standard", weight)
+    for got, sent, best in zip(
+        found["utterances"], records, rescore(model, records, weight), strict=True
+    ):
+        assert got["id"] == sent["id"]
+        for one, expected in zip(got["hypotheses"], best["hypotheses"], strict=True):
+            assert one["lm_score"] == pytest.approx(expected["lm_score"], rel=1e-5)
+            assert one["combined"] == pytest.approx(
+                (1 - weight) * one["score"] + weight * one["lm_score"]
+            )
+            assert sent["hypotheses"][one["index"]] == {k: one[k] for k in ("text", "score")}
+            assert (one["text"], one["score"]) == (expected["text"], expected["score"])
+    equal = [one["index"] for one in found["utterances"][0]["hypotheses"] if one["index"] in (0, 3)]
+    assert equal == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"utterances": [{"hypotheses": [{"text": "a"}]}]}, "utterances.0"),
+        ({"utterances": [{"hypotheses": [{"text": "a", "score": "1"}]}]}, "utterances.0"),
+        ({"utterances": [{"hypotheses": [{"text": 1, "score": 1}]}]}, "utterances.0"),
+        ({"utterances": [{"hypotheses": [{"text": "a", "score": 1e300}]}]}, "utterances.0"),
+        ({"utterances": [{}]}, "utterances.0"),
+        ({"utterances": [], "weight": 1.5}, "weight"),
+        ({"utterances": [], "model": "tiny"}, "no softmax"),
+        ({"utterances": [{"hypotheses": [{"text": "a", "score": 1}] * 1025}]}, "1025 sentences"),
+    ],
+)
+def test_bad_n_best_lists_are_refused(client, body, message):
+    answer = client.post("/v1/rerank", json=body)
+    assert (answer.status_code, message in answer.json()["detail"]) == (422, True), answer.text
 
 
 def test_substitutes_are_those_of_both_and_of_each_direction(client, model):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -59,19 +59,27 @@ def rescore(
     texts = (hypothesis["text"] for record in prefetched for hypothesis in record["hypotheses"])
     scores = score_stream(elmo, texts, batch_tokens=batch_tokens)
 
-    def rank(hypothesis: Record) -> float:
-        return -float((1 - weight) * hypothesis["score"] + weight * hypothesis["lm_score"])
-
     def ranked() -> Iterator[Record]:
         for record in pending:
             old = record["hypotheses"]
-            new = [
-                {**hypothesis, "lm_score": score.logprob}
-                for hypothesis, score in zip(old, islice(scores, len(old)), strict=True)
-            ]
-            yield {**record, "hypotheses": sorted(new, key=rank)}
+            lm_scores = [score.logprob for score in islice(scores, len(old))]
+            yield {**record, "hypotheses": rank(old, lm_scores, weight)}
 
     return ranked()
+
+
+def rank(hypotheses: Sequence[Record], lm_scores: Sequence[float], weight: float) -> list[Record]:
+    """Hypotheses with the language model's scores, the best first."""
+    scored = [
+        {**hypothesis, "lm_score": score}
+        for hypothesis, score in zip(hypotheses, lm_scores, strict=True)
+    ]
+    return sorted(scored, key=lambda hypothesis: -combined_score(hypothesis, weight))
+
+
+def combined_score(hypothesis: Record, weight: float) -> float:
+    """What a hypothesis with both scores ranks by."""
+    return float((1 - weight) * hypothesis["score"] + weight * hypothesis["lm_score"])
 
 
 def read_nbest(source: str | Path) -> Iterator[Record]:

@@ -1,12 +1,12 @@
 """The HTTP service of ``elmokit serve``, and its client.
 
 The data's way: server binds the listening socket and runs uvicorn; app builds the ASGI application;
-logs holds the request-log middleware, access the access middleware, metrics the counters. routes
-validate requests with schemas and formats, take a model of the registry and pass the work to
-batching, which joins the requests of many clients into batches for one worker thread. inspect
-computes the intermediate results of the forward pass for the page. settings holds all limits.
-client calls a service; it needs no torch and no web framework. page is the built web page, served
-as it is.
+logs holds the request-log middleware, access the access middleware, metrics the counters. routes,
+with what they share in handling, validate requests with schemas and formats, take a model of the
+registry and pass the work to batching, which joins the requests of many clients into batches for
+one worker thread. inspect computes the intermediate results of the forward pass for the page.
+settings holds all limits. client calls a service; it needs no torch and no web framework. page is
+the built web page, served as it is.
 """
 
 from __future__ import annotations

@@ -14,17 +14,18 @@ from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmokit.errors import ConfigError
+from elmokit.server.formats import error_answer
 from elmokit.server.logs import Reservation, log_event
 from elmokit.server.settings import Access, Limits, Token, digest_of, read_tokens
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-PROTECTED = ("/v1/", "/metrics")
+PROTECTED = ("/v1/", "/rerank", "/metrics")
 """Paths that need a token. The others hold no data: health, the page, its files."""
 CHECK_SECONDS = 1.0
 """How often the token file is looked at."""
@@ -39,7 +40,11 @@ class RefusedError(Exception):
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
-        self.response: JSONResponse = JSONResponse({"detail": detail}, status, headers)
+        self._answer = (status, detail, headers)
+
+    def response(self, path: str) -> Response:
+        """The answer to a request for this path."""
+        return error_answer(path, *self._answer)
 
 
 class TokenStore:
@@ -150,7 +155,7 @@ class AccessMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif refusal := self._refusal(scope, Headers(scope=scope)):
-            await refusal.response(scope, receive, send)
+            await refusal.response(scope["path"])(scope, receive, send)
         else:
             memory: Reservation = scope["state"]["memory"]
             await self._app(scope, _limited(receive, self._limits, memory), send)

@@ -20,21 +20,22 @@ from elmokit import __version__
 from elmokit.errors import ElmokitError
 from elmokit.server.access import PROTECTED, AccessMiddleware, RefusedError, TokenStore
 from elmokit.server.batching import Batcher, Closed, QueueFull, Service
-from elmokit.server.formats import JSON, BodyError
-from elmokit.server.logs import RequestLogMiddleware
-from elmokit.server.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
-from elmokit.server.registry import ModelRegistry, UnknownNameError
-from elmokit.server.routes import (
+from elmokit.server.formats import JSON, BodyError, FieldError, error_answer
+from elmokit.server.handling import (
+    OPENAI_PROBLEMS,
     PROBLEMS,
     AcceptError,
     ClientLeft,
     ContentTypeError,
     TooSlow,
     reply,
-    router,
     service_of,
 )
-from elmokit.server.schemas import Health, ModelsAnswer, Problem
+from elmokit.server.logs import RequestLogMiddleware
+from elmokit.server.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
+from elmokit.server.registry import ModelRegistry, UnknownNameError
+from elmokit.server.routes import router
+from elmokit.server.schemas import Health, ModelsAnswer, OpenAIModel, Problem
 from elmokit.server.settings import Access, Limits
 
 PAGE = Path(__file__).parent / "page"
@@ -115,10 +116,31 @@ status_router: APIRouter = APIRouter()
 
 @status_router.get("/v1/models", response_model=ModelsAnswer, responses={401: PROBLEMS[401]})
 async def models(request: Request) -> Response:
-    """The models and predictors of this service, and its limits."""
+    """The models and predictors of this service, and its limits.
+
+    `object` and `data` are the same models for OpenAI's clients.
+    """
     service = service_of(request)
     limits = asdict(service.limits)
-    return await reply({"version": __version__, **service.registry.describe(), "limits": limits})
+    answer = {"version": __version__, **service.registry.describe(), "limits": limits}
+    data = [_openai_model(name) for name in service.registry.models]
+    return await reply({**answer, "object": "list", "data": data})
+
+
+@status_router.get(
+    "/v1/models/{model}",
+    response_model=OpenAIModel,
+    responses={status: OPENAI_PROBLEMS[status] for status in (401, 404)},
+)
+async def one_model(request: Request, model: str) -> Response:
+    """One of the models, for OpenAI's clients."""
+    name, _ = service_of(request).registry.model(model)
+    return await reply(_openai_model(name))
+
+
+def _openai_model(name: str) -> dict[str, Any]:
+    # When a model was made is not known, and the field is not optional.
+    return {"id": name, "object": "model", "created": 0, "owned_by": "elmokit"}
 
 
 @status_router.get("/healthz", response_model=Health)
@@ -155,24 +177,30 @@ async def metrics(request: Request) -> Response:
 async def _bad_request(request: Request, error: Exception) -> Response:
     codes = {BodyError: 400, UnknownNameError: 404, AcceptError: 406, ContentTypeError: 415}
     status = next((code for kind, code in codes.items() if isinstance(error, kind)), 422)
-    return JSONResponse({"detail": str(error)}, status)
+    details: dict[str, Any] = {}
+    if isinstance(error, FieldError):
+        details = {"field": error.field, "code": error.code}
+    elif isinstance(error, UnknownNameError):
+        details = {"field": "model"}
+    return error_answer(request.url.path, status, str(error), **details)
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:
+    path = request.url.path
     if isinstance(error, RefusedError):
-        return error.response
+        return error.response(path)
     if isinstance(error, QueueFull):
         detail = f"too much is waiting; try again in {error.retry_after} s"
-        return JSONResponse({"detail": detail}, 429, {"Retry-After": str(error.retry_after)})
+        return error_answer(path, 429, detail, {"Retry-After": str(error.retry_after)})
     if isinstance(error, ClientLeft | ClientDisconnect):
-        return JSONResponse({"detail": "the client has left"}, CLIENT_LEFT)
+        return error_answer(path, CLIENT_LEFT, "the client has left")
     details = {
         Closed: "the service is stopping",
         TooSlow: "the answer took too long; send less at a time, or later",
         MemoryError: "not enough memory for this request; send less at a time",
     }
     detail = next(text for kind, text in details.items() if isinstance(error, kind))
-    return JSONResponse({"detail": detail}, 503, {"Retry-After": "1"})
+    return error_answer(path, 503, detail, {"Retry-After": "1"})
 
 
 # The OpenAPI document

@@ -145,6 +145,13 @@ class Client:
         body = self._body({"sentences": list(sentences)})
         return list(self._json("POST", "/v1/score", body, "sentences")["sentences"])
 
+    def rerank(
+        self, utterances: Iterable[dict[str, Any]], *, weight: float = 0.5
+    ) -> list[dict[str, Any]]:
+        """N-best lists (`hypotheses` with `text` and `score`), sorted again; in their order."""
+        body = self._body({"utterances": list(utterances), "weight": weight})
+        return list(self._json("POST", "/v1/rerank", body, "utterances")["utterances"])
+
     def substitutes(
         self, sentence: Sentence, *, word: Word = None, position: Position = None, k: int = 10
     ) -> dict[str, Any]:

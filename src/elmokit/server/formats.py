@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
+from starlette.responses import JSONResponse
 
 from elmokit.errors import DataError, MissingExtraError
 
@@ -24,12 +25,53 @@ PIECE_NUMBERS = 1 << 16
 MANY_ERRORS = 100
 """Errors of a body from which on they are not listed one by one."""
 
+OPENAI_PATHS = ("/v1/embeddings", "/v1/models/")
+"""Routes whose answers, errors too, have the shape that OpenAI's clients read."""
+OPENAI_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
+
 M = TypeVar("M", bound=BaseModel)
 Floats = NDArray[np.float32]
 
 
 class BodyError(DataError):
     """A body that is not valid JSON: answered with 400."""
+
+
+class FieldError(DataError):
+    """A field of a request with a wrong value.
+
+    Attributes:
+        field: Its name; None for the body as a whole.
+        code: OpenAI's name for the kind of error, if there is one.
+    """
+
+    def __init__(self, message: str, field: str | None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        self.code = code
+
+
+def error_answer(
+    path: str,
+    status: int,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    field: str | None = None,
+    code: str | None = None,
+) -> JSONResponse:
+    """Why a request is refused, in the shape that clients of its path read."""
+    if not path.startswith(OPENAI_PATHS):
+        return JSONResponse({"detail": detail}, status, headers)
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    error = {
+        "message": detail,
+        "type": "requests" if status == 429 else kind,
+        "param": field,
+        "code": code or OPENAI_CODES.get(status),
+    }
+    # OpenAI has 400 for all that is wrong in a request.
+    return JSONResponse({"error": error}, 400 if status == 422 else status, headers)
 
 
 def parse_json(body: bytes, model: type[M]) -> M:
@@ -44,7 +86,8 @@ def _to_data_error(error: ValidationError, model: type[BaseModel]) -> DataError:
     if error.error_count() > MANY_ERRORS:
         # Lists stop at their first error, so these are fields. Building an object for each would
         # take longer than reading the body.
-        return DataError(f"the body: unknown fields; it may hold {', '.join(model.model_fields)}")
+        names = ", ".join(model.model_fields)
+        return FieldError(f"the body: unknown fields; it may hold {names}", None)
     found = error.errors(include_url=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return BodyError(f"the body is not valid JSON: {found[0]['ctx']['error']}")
@@ -53,7 +96,7 @@ def _to_data_error(error: ValidationError, model: type[BaseModel]) -> DataError:
     messages = [one["msg"] for one in found if _field_path(one["loc"]) == field]
     first, *more = dict.fromkeys(messages)
     others = "".join(f", or {message.removeprefix('Input should be ')}" for message in more)
-    return DataError(f"{field or 'the body'}: {first}{others}")
+    return FieldError(f"{field or 'the body'}: {first}{others}", field.partition(".")[0] or None)
 
 
 def _field_path(location: tuple[int | str, ...]) -> str:

@@ -17,9 +17,9 @@ from typing import Any
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from elmokit.server.formats import error_answer
 from elmokit.server.metrics import CLIENT_LEFT, Metrics
 from elmokit.server.settings import Limits
 
@@ -190,7 +190,8 @@ class RequestLogMiddleware:
             log_event("failure", failed=True, request=request_id, path=scope["path"])
             if not answer.status:
                 detail = f"internal error; the service's log has it under {request_id}"
-                await JSONResponse({"detail": detail}, 500)(scope, receive, send_with_headers)
+                failure = error_answer(scope["path"], 500, detail)
+                await failure(scope, receive, send_with_headers)
         finally:
             memory.release()
             if connection is not None:

@@ -68,6 +68,23 @@ class EncodeRequest(ModelRequest):
     pool: Pool = None
 
 
+class EmbeddingsRequest(ModelRequest):
+    """Texts to be encoded into one vector each, as OpenAI's clients send them."""
+
+    input: Annotated[
+        StrictStr | Annotated[list[StrictStr], Field(fail_fast=True, min_length=1)],
+        Field(description="A text, or a list of texts."),
+    ]
+    encoding_format: Annotated[
+        Literal["float", "base64"] | None,
+        Field(description="Numbers, or base64 of float32, little endian; numbers when left out."),
+    ] = None
+    dimensions: Annotated[
+        StrictInt | None, Field(description="The model's width; no other is possible.")
+    ] = None
+    user: Annotated[StrictStr | None, Field(description="Ignored.")] = None
+
+
 class SimilarRequest(WordRequest):
     """A use of a word, and what it is compared with: one other use, or all uses in sentences."""
 
@@ -94,6 +111,38 @@ class ScoreRequest(ModelRequest):
     """Sentences to be scored by the language model."""
 
     sentences: Sentences
+
+
+class Hypothesis(StrictRequest):
+    """What a recogniser may have heard."""
+
+    text: Sentence
+    score: Annotated[
+        float,
+        Field(
+            strict=True,
+            ge=-1e12,
+            le=1e12,
+            allow_inf_nan=False,
+            description="The recogniser's natural logarithm: the higher, the better.",
+        ),
+    ]
+
+
+class Utterance(StrictRequest):
+    """An n-best list."""
+
+    id: Annotated[StrictStr | StrictInt | None, Field(description="Comes back as it is.")] = None
+    hypotheses: Annotated[list[Hypothesis], Field(fail_fast=True)]
+
+
+class RerankRequest(ModelRequest):
+    """N-best lists to be sorted again."""
+
+    utterances: Annotated[list[Utterance], Field(fail_fast=True)]
+    weight: Annotated[
+        float, Field(strict=True, ge=0, le=1, description="The language model's share.")
+    ] = 0.5
 
 
 class SubstitutesRequest(WordRequest):
@@ -129,6 +178,21 @@ class Problem(BaseModel):
     detail: str
 
 
+class OpenAIError(BaseModel):
+    """Why a request was refused, in OpenAI's words."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIProblem(BaseModel):
+    """An error as OpenAI's clients read it."""
+
+    error: OpenAIError
+
+
 class EncodedSentence(BaseModel):
     """Tokens and their vectors."""
 
@@ -145,6 +209,30 @@ class EncodeAnswer(BaseModel):
     model: str
     dim: int
     sentences: list[EncodedSentence]
+
+
+class Embedding(BaseModel):
+    """The vector of one text, of length 1."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(BaseModel):
+    """Tokens of the texts, as the model's tokeniser counts them."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsAnswer(BaseModel):
+    """Vectors of texts, in their order."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
 
 
 class NearestUse(BaseModel):
@@ -214,6 +302,33 @@ class ScoreAnswer(BaseModel):
     sentences: list[SentenceScore]
 
 
+class RankedHypothesis(BaseModel):
+    """A hypothesis, its number in the request, and its scores."""
+
+    index: int
+    text: str | list[str]
+    score: float
+    lm_score: Annotated[
+        float, Field(description="Mean of both directions' log-probabilities of the sentence.")
+    ]
+    combined: Annotated[float, Field(description="(1 - weight) * score + weight * lm_score.")]
+
+
+class RankedUtterance(BaseModel):
+    """An n-best list, the best hypothesis first."""
+
+    id: str | int | None
+    hypotheses: list[RankedHypothesis]
+
+
+class RerankAnswer(BaseModel):
+    """N-best lists in the order of the request."""
+
+    model: str
+    weight: float
+    utterances: list[RankedUtterance]
+
+
 class Guess(BaseModel):
     """A word for a position, with natural logarithms of its probabilities."""
 
@@ -254,6 +369,15 @@ class PredictAnswer(BaseModel):
     items: list[Prediction]
 
 
+class OpenAIModel(BaseModel):
+    """A model as OpenAI's clients list it."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
 class ModelsAnswer(BaseModel):
     """What the service offers, and its limits."""
 
@@ -261,6 +385,8 @@ class ModelsAnswer(BaseModel):
     models: list[dict[str, Any]]
     predictors: list[dict[str, Any]]
     limits: dict[str, float]
+    object: Literal["list"]
+    data: list[OpenAIModel]
 
 
 class Health(BaseModel):
