@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import h5py
+import pytest
+from services import Live
 
 from elmokit.checkpoints.known_models import DEFAULT_MODEL, embedded_models
+from elmokit.server.app import create_app
+from elmokit.server.registry import ModelRegistry
+from elmokit.server.settings import Access
 
 ROOT = Path(__file__).parents[1]
 SENTENCES = 24
@@ -77,3 +83,58 @@ def test_demo_takes_a_model(tmp_path):
     model = ROOT / "tests" / "golden" / "allennlp"
     printed = run(tmp_path, str(ROOT / "examples" / "demo.py"), str(model))
     assert "test model" not in printed
+
+
+TOKEN = "a-token-of-the-examples"
+
+
+@pytest.fixture(scope="module")
+def service(standard):
+    access = Access(tokens=(TOKEN,))
+    with Live(create_app(ModelRegistry({"standard": standard}), access=access)) as live:
+        yield live.address
+
+
+def call(*command: str, token: str = TOKEN) -> subprocess.CompletedProcess[str]:
+    path = str(ROOT / "examples" / command[1])
+    environment = {**os.environ, "ELMOKIT_TOKEN": token, "no_proxy": "127.0.0.1"}
+    return subprocess.run(
+        [command[0], path, *command[2:]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+def test_node_calls_the_service(service, standard):
+    done = call("node", "service.mjs", service)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *rows = done.stdout.splitlines()
+    assert first.endswith(f"tokens, vectors of {standard.dim} numbers")
+    texts = [row.partition(" ")[2] for row in rows[:4]]
+    cosines = [standard.similarity(texts[0], text) for text in texts]
+    assert len(texts) == 4
+    assert [float(row.split()[0]) for row in rows[:4]] == pytest.approx(cosines, abs=1e-3)
+    assert cosines == sorted(cosines, reverse=True)
+    combined = [float(row.split()[0]) for row in rows[4:]]
+    assert len(combined) == 2
+    assert combined == sorted(combined, reverse=True)
+    refused = call("node", "service.mjs", service, token="wrong")
+    assert refused.returncode == 1
+    assert "/v1/embeddings: 401" in refused.stderr
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_calls_the_service(service, standard):
+    done = call("sh", "service.sh", service)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[1].startswith('{"object":"list","data":[{"object":"embedding","index":0,')
+    assert int(lines[3]) == 128 + 5 * standard.dim * 4
+    assert json.loads(lines[-1])["utterances"][0]["id"] == "a1"
+    refused = call("sh", "service.sh", service, token="wrong")
+    assert refused.returncode == 22
+    assert "401" in refused.stderr
