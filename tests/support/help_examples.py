@@ -73,6 +73,9 @@ def write_inputs(folder: Path) -> None:
     (folder / "tokenised.gz").write_bytes(gzip.compress(lines.encode()))
     write("more.jsonl", json.dumps({"text": "It rained ."}) + "\n")
     write("rows.csv", "".join(f"{line}\n" for line in ("body", *sentences[:5])))
+    write(
+        "stimuli.csv", 'item,condition,regions\n1,a,"The bank|lent|money ."\n1,b,The bank||fell .\n'
+    )
     write("tcr.csv", "id,cdr3\na,CASSLGQAYEQYF\nb,CASSIRSSYEQYF\n")
     fasta = ">P1 first\nMKTAYIAK\nQRQ*\n>P2\nmkvla\n"
     (folder / "proteins.fasta.gz").write_bytes(gzip.compress(fasta.encode()))

@@ -2,9 +2,9 @@
 
 One module per verb: encode, similar, table; corpus, pretrain (also adapt); train, evaluate, predict
 (with common options in task_options); probe; convert, download, serve, bench. lm has the language
-model's verbs (score, perplexity, substitutes, generate), models lists and describes those with
-names, info also recipes; options has what several share. Nothing heavy is imported before a verb
-runs, so that ``--help`` answers at once.
+model's verbs (score, perplexity, surprisal, substitutes, generate); models lists and describes
+those with names, info also recipes; options has what several share. Nothing heavy is imported
+before a verb runs, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from elmokit.cli.options import EXAMPLES, PROGRAM, QUIET, UsageError, shown_defa
 from elmokit.errors import ElmokitError, is_out_of_memory
 
 READING_VERBS = (
-    *(["corpus"], ["encode"], ["score"], ["perplexity"], ["evaluate"], ["predict"]),
+    *(["corpus"], ["encode"], ["score"], ["perplexity"], ["surprisal"], ["evaluate"], ["predict"]),
     *(["pretrain"], ["adapt"]),  # which refuse it in words of their own
 )
 """How a call begins in which ``-`` stands for standard input."""
@@ -57,7 +57,9 @@ BAD_USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 LESS_MEMORY = {
-    **dict.fromkeys(("encode", "table", "score", "perplexity", "serve"), "--batch-tokens"),
+    **dict.fromkeys(
+        ("encode", "table", "score", "perplexity", "surprisal", "serve"), "--batch-tokens"
+    ),
     **dict.fromkeys(("pretrain", "adapt"), "--set data.rows"),
     "train": "--set run.batch",
 }

@@ -1,4 +1,4 @@
-"""``elmokit score``, ``perplexity``, ``substitutes`` and ``generate``: the language model."""
+"""``elmokit score``, ``perplexity``, ``surprisal``, ``substitutes``, ``generate``: predictions."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ EXAMPLES = {
         "elmokit perplexity heldout.txt",
         "elmokit perplexity heldout.txt --model my-model --tokens --json",
         "elmokit perplexity heldout.txt --state carry --carry-rows 2",
+    ),
+    "surprisal": (
+        "elmokit surprisal stimuli.csv -o table.csv",
+        "elmokit surprisal corpus.txt -o table.tsv --state carry",
+        'elmokit surprisal "The horse raced past the barn fell ." --json',
     ),
     "substitutes": (
         'elmokit substitutes "The cat sat on the mat ." --word sat',
@@ -220,6 +225,56 @@ def perplexity(  # noqa: D417 - options that verbs share bring their own help
     else:
         print(result)
         suggest(f"elmokit adapt TEXT -o OUTPUT{model_option(model)}")
+
+
+def surprisal(  # noqa: D417 - options that verbs share bring their own help
+    stimuli: str,
+    /,
+    *,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    model: Model = None,
+    state: Literal["fresh", "carry"] = "fresh",
+    tokens: Tokens = False,
+    field: str | None = None,
+    batch_tokens: Annotated[int, AtLeastOne] = 4096,
+    loading: Loading = AS_IT_IS,
+    as_json: Json = False,
+) -> None:
+    """Make a table with one row per word: surprisal in bits, entropy, rank, frequency and more.
+
+    Args:
+        stimuli: CSV or TSV, one row per sentence (column text; or regions, with | between them) or
+            per word (column word); other columns are carried over. Or text, one sentence per line,
+            with a blank line between documents; - for standard input; or a sentence.
+        output: Table: .csv, .tsv or .parquet. By default CSV on standard output.
+        state: Initial LSTM state of a sentence. fresh: zero. carry: that after the sentences
+            before it, for the backward direction after those that follow it, in the same document
+            (column document).
+        field: Column of the sentences when it is not text.
+        batch_tokens: Maximum number of tokens per batch; a document of --state carry is one batch.
+    """
+    from elmokit.files import check_output
+    from elmokit.lm.stimuli import read_stimuli, table_suffix, write_csv, write_table
+    from elmokit.lm.surprisal import surprisal_stream
+
+    if output is not None:
+        if as_json:
+            raise UsageError("--json prints; a table with --output is .csv, .tsv or .parquet.")
+        table_suffix(output)
+        check_output(output, stimuli, model, *loading.files)
+    rows = [stimuli] if _is_sentence(stimuli) else read_stimuli(stimuli, field=field)
+    elmo = load_predicting(model, loading, tokens=tokens)
+    table = surprisal_stream(elmo, rows, state=state, batch_tokens=batch_tokens)
+    with reading_bar(stimuli, prints=output is None):
+        if output is not None:
+            count = write_table(table, output)
+            print(f"{count} words: {output}", file=sys.stderr)
+        elif as_json:
+            for row in table:
+                print(json.dumps(row, ensure_ascii=False))
+        else:
+            write_csv(table, sys.stdout)
+    suggest(f"elmokit surprisal STIMULI -o table.csv{model_option(model)}")
 
 
 def substitutes(  # noqa: D417 - options that verbs share bring their own help

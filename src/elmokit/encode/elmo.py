@@ -70,7 +70,9 @@ if TYPE_CHECKING:
     from elmokit.encode.loading import LoadOptions
     from elmokit.encode.use_map import UseMap
     from elmokit.lm.scoring import Score
+    from elmokit.lm.stimuli import Stimulus
     from elmokit.lm.substitutes import Substitute
+    from elmokit.lm.surprisal import SurprisalTable
 
 Sentence = str | Sequence[str]
 """A sentence as text, which is tokenised, or as its tokens."""
@@ -497,6 +499,14 @@ class Elmo:
 
         return substitutes(self, tokens, position, k)
 
+    def surprisal(
+        self, sentences: str | Iterable[Stimulus], *, state: Literal["fresh", "carry"] = "fresh"
+    ) -> SurprisalTable:
+        """One row per word: surprisal in bits and more; see `elmokit.lm.surprisal`."""
+        from elmokit.lm.surprisal import surprisal
+
+        return surprisal(self, sentences, state=state)
+
     def generate(
         self,
         prompt: Sentence = "",
@@ -514,15 +524,8 @@ class Elmo:
         from elmokit.lm.generation import generate
         from elmokit.text.tokens import join_tokens
 
-        new = generate(
-            self,
-            prompt,
-            tokens=tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-        )
+        cuts: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        new = generate(self, prompt, tokens=tokens, seed=seed, **cuts)
         return join_tokens([*self.tokens(prompt, 0), *new])
 
     def reset_state(self) -> None:

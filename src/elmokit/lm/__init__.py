@@ -1,8 +1,9 @@
 """The language model: model → probabilities of words.
 
 language_model joins a model and its softmax; scoring gives every word of a sentence its
-log-probability, perplexity measures a text, substitutes predicts words at a position, generation
-continues a text with the forward direction alone, rescoring sorts n-best lists.
+log-probability, perplexity measures a text, substitutes predicts words at a position, surprisal
+makes tables for statistics from files that stimuli reads, generation continues a text with the
+forward direction alone, rescoring sorts n-best lists.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ if TYPE_CHECKING:
     from elmokit.lm.perplexity import Perplexity as Perplexity, perplexity as perplexity
     from elmokit.lm.rescoring import read_nbest as read_nbest, rescore as rescore
     from elmokit.lm.scoring import Score as Score, score as score, score_stream as score_stream
+    from elmokit.lm.stimuli import read_stimuli as read_stimuli
     from elmokit.lm.substitutes import (
         Substitute as Substitute,
         guesses as guesses,
         substitutes as substitutes,
+    )
+    from elmokit.lm.surprisal import (
+        SurprisalTable as SurprisalTable,
+        surprisal as surprisal,
+        surprisal_stream as surprisal_stream,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_names(
@@ -28,6 +35,8 @@ else:
             "perplexity": "Perplexity perplexity",
             "scoring": "Score score score_stream",
             "substitutes": "Substitute guesses substitutes",
+            "stimuli": "read_stimuli",
+            "surprisal": "SurprisalTable surprisal surprisal_stream",
             "generation": "generate",
             "rescoring": "read_nbest rescore",
         },

@@ -119,7 +119,11 @@ class LanguageModel:
 
     def distribution(self, x: Tensor) -> Tensor:
         """Log-probabilities of all words, given one output of the LSTM: (P,) to (V,)."""
-        return self._softmax.log_probabilities(x[None], self._table)[0]  # (V,)
+        return self.distributions(x[None])[0]  # (V,)
+
+    def distributions(self, x: Tensor) -> Tensor:
+        """Log-probabilities of all words, given some outputs of the LSTM: (n, P) to (n, V)."""
+        return self._softmax.log_probabilities(x, self._table)
 
     def predictions(
         self, tokens: Sequence[str], positions: Iterable[int]

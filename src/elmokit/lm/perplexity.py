@@ -197,7 +197,7 @@ def _read_window(
     distinct = {word: i for i, word in enumerate(dict.fromkeys(inputs))}
     vectors = model.elmo.embed_tokens([list(distinct)])[0][1:-1]  # (words, P), without markers
     x = vectors[torch.tensor([distinct[word] for word in inputs], device=device)]  # (2N, P)
-    packing = _StreamPacking([steps] * (len(cursors) // steps), device)
+    packing = StreamPacking([steps] * (len(cursors) // steps), device)
     reached: list[LstmState] = []
     top = x
     for layer in model.elmo.bilm.lstm(x, packing, states):
@@ -209,7 +209,7 @@ def _read_window(
     return (totals[0], sum(totals[1:])), reached
 
 
-class _StreamPacking(Packing):
+class StreamPacking(Packing):
     """The order of a batch in which each direction reads a stream of its own, start to end.
 
     The flat inputs hold the forward streams and after them the backward ones, (2N, P). The
@@ -217,8 +217,10 @@ class _StreamPacking(Packing):
     """
 
     def pack(self, flat: Tensor, directions: Sequence[str]) -> Tensor:
+        """The streams (D N, ...) to packed (D, N, ...)."""
         pack = super().pack
         return torch.cat([pack(own, ("forward",)) for own in flat.chunk(len(directions))])
 
     def unpack(self, packed: Tensor, directions: Sequence[str]) -> tuple[Tensor, ...]:
+        """Packed (D, N, ...) to each direction's stream, D x (N, ...)."""
         return super().unpack(packed, ("forward",) * len(directions))

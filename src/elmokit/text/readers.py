@@ -280,40 +280,78 @@ def _read_jsonl(
 def _read_csv(
     name: str, compression: str, fields: tuple[str, ...], *, delimiter: str
 ) -> Iterator[tuple[str, list[Text]]]:
+    columns: list[int] | None = None
+    for where, row in _csv_rows(name, compression, delimiter):
+        if columns is None:
+            for field in fields:
+                if field not in row:
+                    raise _missing_field(where, field, row)
+            columns = [row.index(field) for field in fields]
+        elif not row:
+            yield where, [""] * len(fields)
+        elif len(columns) == 1:
+            yield where, [row[columns[0]]]
+        else:
+            yield where, [row[column] for column in columns]
+    if columns is None:
+        raise DataError(f"{name} is empty. Its first row must name the columns, {fields[0]!r} too.")
+
+
+def _csv_rows(name: str, compression: str, delimiter: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield where a row is and its cells: the header's, and as many, or none, in each other row."""
     # The limit is the process's, so it is only ever raised; C long is 32 bits on some systems.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     lines = (line for _, line in _numbered_lines(name, compression))
     # strict: a stray quote must be an error, or it would swallow the rest of the file.
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
-    header: list[str] | None = None
-    columns: list[int] = []
+    width: int | None = None
     try:
         for row in rows:
             where = f"{_label(name)}, line {rows.line_num}"
-            if header is None:
-                header = row
-                for field in fields:
-                    if field not in header:
-                        raise _missing_field(where, field, header)
-                columns = [header.index(field) for field in fields]
-            elif not row:
-                yield where, [""] * len(fields)
-            elif len(row) != len(header):
+            width = len(row) if width is None else width
+            if row and len(row) != width:
                 raise DataError(
-                    f"{where}: {len(row)} columns where the header has {len(header)}. "
+                    f"{where}: {len(row)} columns where the header has {width}. "
                     'Put "quotes" around a text that contains the separator or a line break.'
                 )
-            elif len(columns) == 1:
-                yield where, [row[columns[0]]]
-            else:
-                yield where, [row[column] for column in columns]
+            yield where, row
     except csv.Error as error:
         raise DataError(
             f"{_label(name)}, line {rows.line_num}: not valid CSV ({error}). Put a text that "
             'contains quotes between quotes, and write each of its own twice ("").'
         ) from error
-    if header is None:
-        raise DataError(f"{name} is empty. Its first row must name the columns, {fields[0]!r} too.")
+
+
+def is_table(source: str | os.PathLike[str]) -> bool:
+    """Whether the name is that of a CSV or TSV file, compressed or not."""
+    return data_suffix(os.fspath(source))[0] in (".csv", ".tsv")
+
+
+def read_table(source: str | os.PathLike[str]) -> Iterator[dict[str, str]]:
+    """Read the rows of a CSV or TSV file, one at a time; blank lines are skipped.
+
+    Args:
+        source: a path; the suffix, before that of a compression, says which of the two it is.
+
+    Raises:
+        DataError: at once if there is no such file; while reading, if a row cannot be read, or if
+            two columns have one name.
+    """
+    name, suffix, compression = _file(source)
+
+    def records() -> Iterator[dict[str, str]]:
+        header: list[str] | None = None
+        for where, row in _csv_rows(name, compression, "\t" if suffix == ".tsv" else ","):
+            if header is None:
+                header = row
+                if twice := [column for column in header if header.count(column) > 1]:
+                    raise DataError(f"{where}: two columns are named {twice[0]!r}. Rename one.")
+            elif row:
+                yield dict(zip(header, row, strict=True))
+        if header is None:
+            raise DataError(f"{name} is empty. Its first row must name the columns.")
+
+    return records()
 
 
 def _read_parquet(name: str, fields: tuple[str, ...]) -> Iterator[tuple[str, list[Text]]]:
