@@ -35,6 +35,7 @@ PAGES = (
     "docs/pytorch.md",
     "docs/recipes.md",
     "docs/reliability.md",
+    "docs/surprisal.md",
     "docs/versions.md",
 )
 TESTED_ELSEWHERE = {

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import elmokit
 from elmokit.checkpoints import KnownModel
 from elmokit.encode import Embedded, LayerSimilarities, Use, UseMap, open_writer
-from elmokit.lm import Perplexity, Score, Substitute, perplexity, score_stream
+from elmokit.lm import Perplexity, Score, Substitute, SurprisalTable, perplexity, score_stream
 from elmokit.tasks import Predictor, TextExample
 from elmokit.text import TextRecord, get_tokenizer, read_records, read_texts, residues
 
@@ -71,6 +71,7 @@ assert_type(list(score_stream(elmo, texts)), list[Score])
 assert_type(perplexity(elmo, texts), Perplexity)
 assert_type(perplexity(elmo, texts).oov_rate, float)
 assert_type(elmo.substitutes("a text", 1), list[Substitute])
+assert_type(elmo.surprisal(["a text", {"text": "a text", "item": 1}]), SurprisalTable)
 assert_type(elmo.generate("the bank", tokens=5), str)
 
 # In a PyTorch model

@@ -14,6 +14,7 @@ from elmokit.cli import main
 from elmokit.lm.generation import generate
 from elmokit.lm.perplexity import perplexity
 from elmokit.lm.scoring import score
+from elmokit.lm.stimuli import read_stimuli
 from elmokit.lm.substitutes import substitutes
 from elmokit.text import join_tokens
 
@@ -148,6 +149,44 @@ def test_perplexity_carries_state(run, standard, text):
     assert "3 sentences, fewer than the 256 rows" in few.err
 
 
+def test_surprisal_writes_tables(run, standard, tmp_path):
+    stimuli, output = tmp_path / "stimuli.csv", tmp_path / "table.csv"
+    stimuli.write_text(
+        'item,regions\n"1, a",the cat|sat||on the mat .\n2,東京 |unseen !\n', "utf-8"
+    )
+    table = standard.surprisal(read_stimuli(stimuli))
+    table.save(tmp_path / "expected.csv")
+    want = (tmp_path / "expected.csv").read_text("utf-8")
+    result = run("surprisal", "--model", STANDARD, stimuli, "-o", output)
+    assert (result.code, result.out, result.err) == (0, "", f"{len(table)} words: {output}\n")
+    assert output.read_text("utf-8") == want
+    assert run("surprisal", "--model", STANDARD, stimuli).out == want
+    shown = run("surprisal", "--model", STANDARD, stimuli, "--json", "--state", "carry")
+    carried = standard.surprisal(read_stimuli(stimuli), state="carry")
+    assert [json.loads(line) for line in shown.out.splitlines()] == carried
+    parquet = tmp_path / "table.parquet"
+    assert run("surprisal", "--model", STANDARD, stimuli, "-o", parquet).code == 0
+    assert parquet.read_bytes()[:4] == b"PAR1"
+
+
+def test_surprisal_takes_a_sentence_and_standard_input(run, monkeypatch):
+    sentence = run("surprisal", "--model", STANDARD, LINES[0], "--json")
+    assert [json.loads(line)["word"] for line in sentence.out.splitlines()] == LINES[0].split()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LINES[0].encode() + b"\n")))
+    piped = run("surprisal", "-", "--model", STANDARD, "--json")
+    for one, two in zip(piped.out.splitlines(), sentence.out.splitlines(), strict=True):
+        assert json.loads(one) == {"document": 1, **json.loads(two)}
+
+
+def test_surprisal_leaves_no_half_file(run, tmp_path):
+    stimuli = tmp_path / "stimuli.csv"
+    stimuli.write_text("item,text\n" + "1,the cat sat .\n" * 3000 + "1\n", "utf-8")
+    result = run("surprisal", "--model", STANDARD, stimuli, "-o", tmp_path / "table.csv")
+    assert result.code == 1
+    assert "stimuli.csv, line 3002: 1 columns where the header has 2" in result.err
+    assert list(tmp_path.iterdir()) == [stimuli]
+
+
 def test_substitutes_prints_text_and_json(run, standard):
     want = substitutes(standard, LINES[0].split(), 2, k=4)
     plain = run("substitutes", "--model", STANDARD, LINES[0], "--word", "sat", "-k", 4)
@@ -223,6 +262,9 @@ def test_verbs_take_the_embedded_model_when_none_is_given(
         (["score", "--model", STANDARD, "a b", "--device", "nowhere"], 1, "nowhere"),
         (["perplexity", "--model", STANDARD], 2, "TEXT"),
         (["perplexity", "--model", STANDARD, "a.txt", "--state", "warm"], 2, "fresh"),
+        (["surprisal", "--model", STANDARD, "a b", "-o", "a.xlsx"], 1, "ends in .csv, .tsv"),
+        (["surprisal", "--model", STANDARD, "a b", "-o", "a.csv", "--json"], 2, "--json"),
+        (["surprisal", "--model", STANDARD, "missing.csv"], 1, "no such file"),
         (["substitutes", "--model", STANDARD, "a b"], 2, "--position"),
         (
             ["substitutes", "--model", STANDARD, "a b", "--word", "a", "--position", "0"],

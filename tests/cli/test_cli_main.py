@@ -275,6 +275,7 @@ def example_folder(tmp_path, monkeypatch, lines_file, few_steps, example):
             file[f"softmax/{name[0].replace('w', 'W')}"] = tensor.numpy()
     shutil.copy(lines_file, "heldout.txt")
     hypotheses = [{"text": "the cat sat .", "score": -4.1}, {"text": "the cat", "score": -3.9}]
+    Path("stimuli.csv").write_text("item,regions\n1,the cat|sat .\n", "utf-8")
     Path("nbest.jsonl").write_text(json.dumps({"id": "u1", "hypotheses": hypotheses}), "utf-8")
     write_documents(Path("news.txt"))
     Path("news.txt.gz").write_bytes(gzip.compress(Path("news.txt").read_bytes()))
