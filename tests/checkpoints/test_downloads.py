@@ -276,6 +276,7 @@ def test_broken_download_is_resumed(hosts, folder):
     hosts.faults[WEIGHTS] = [break_off(0.5)]
     elmokit.download("original")
     assert ranges(hosts) == [None, f"bytes={size // 2}-"]
+    assert hosts.requests[1][1]["If-Range"] == hosts.files[WEIGHTS].tag
     assert (folder / "weights.hdf5").read_bytes() == read("weights.hdf5")
 
 
@@ -299,6 +300,13 @@ def test_file_that_changes_between_two_parts_starts_again(hosts, folder):
     elmokit.download("original")
     assert ranges(hosts)[1] is not None
     assert (folder / "weights.hdf5").read_bytes() == data
+
+
+def test_file_that_is_shorter_than_what_is_there_starts_again(hosts, folder):
+    hosts.faults[WEIGHTS] = [break_off(0.5), answer(416)]
+    elmokit.download("original")
+    assert ranges(hosts) == [None, f"bytes={len(read('weights.hdf5')) // 2}-", None]
+    assert (folder / "weights.hdf5").read_bytes() == read("weights.hdf5")
 
 
 def test_server_without_validators_is_never_resumed(hosts, folder):
