@@ -40,6 +40,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_probe_steps: None
     Path("old.txt").write_text("\n".join(lines), "utf-8")
     Path("new.txt").write_text("\n".join(line.replace("was", "is") for line in lines), "utf-8")
     Path("glove.txt").write_text("the 1 0\nbank 0 1\n", "utf-8")
+    Path("pairs.jsonl").write_text('{"good": ["the", "bank"], "bad": ["bank", "the"]}\n', "utf-8")
     return tmp_path
 
 
@@ -52,6 +53,14 @@ CALLS = {
     "change": ("change", "old.txt", "new.txt", "bank", "there", *MODEL),
     "robustness": ("robustness", "old.txt", *MODEL, "--against", "glove.txt"),
     "layers": ("layers", GOLDEN / "allennlp-finetuned" / "model.tar.gz"),
+    "pairs": (
+        "pairs",
+        "pairs.jsonl",
+        "--model",
+        GOLDEN / "tf-checkpoint" / "standard",
+        "--against",
+        "random",
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from pathlib import Path
@@ -24,7 +25,10 @@ CONLLU = "1\tthe\t_\tDET\tDT\t_\t_\t_\t_\t_\n2\tbank\t_\tNOUN\tNN\t_\t_\t_\t_\t_
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a file under each name that the page and the help texts use."""
     folder = tmp_path_factory.mktemp("page")
-    shutil.copytree(ROOT / "src/elmokit/models/test-tiny", folder / "my-model")
+    elmo = elmokit.load(ROOT / "tests/golden/tf-checkpoint/standard")
+    elmo.save(folder / "my-model")
+    blimp = {"sentence_good": "He has won .", "sentence_bad": "He have won .", "UID": "agreement"}
+    (folder / "blimp.jsonl").write_text(json.dumps(blimp), "utf-8")
     for name in ("train.conllu", "test.conllu"):
         (folder / name).write_text(CONLLU * 5, "utf-8")
     write_jsonl(folder / "semcor.jsonl", uses(200, 0))
@@ -47,7 +51,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit("tag", data, data, elmo="test-tiny", output=folder / "tagger", quiet=True)
     for name in ("ner-model", "qa-model"):
         shutil.copytree(folder / "tagger", folder / name)
-    elmo = elmokit.load("test-tiny")
     senses = uses(30, 0)
     elmokit.probes.wsd(elmo, senses, {}, save=folder / "senses.safetensors")
     return folder

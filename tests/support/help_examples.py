@@ -59,6 +59,8 @@ def write_inputs(folder: Path) -> None:
     def write(name: str, text: str) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
+    write("blimp.jsonl", '{"sentence_good": "He has won .", "sentence_bad": "He have won ."}\n')
+
     choices = list(product(SUBJECTS, VERBS, OBJECTS, TIMES))
     sentences = [f"The {who} {did} {what} {when} ." for who, did, what, when in choices]
     lines = "\n".join(sentences[::4]) + "\n"

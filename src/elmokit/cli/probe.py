@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter, validators
 
+from elmokit.cli.lm import AS_IT_IS, Loading, load_predicting
 from elmokit.cli.options import (
     MODEL_NAMES,
     AtLeastOne,
     Device,
     Field,
     Json,
+    Model,
     Tokenizer,
     Tokens,
     UsageError,
@@ -417,6 +419,46 @@ def layers(  # noqa: D417 - options that verbs share bring their own help
         raise UsageError("Give at least one saved predictor.")
     how.check(predictors)
     how.show("layers", [probes.layers(predictors)])
+
+
+@verb(
+    probe,
+    "elmokit probe pairs en",
+    "elmokit probe pairs blimp.jsonl --against random",
+    "elmokit probe pairs blimp.jsonl --model my-model --per-token",
+)
+def pairs(  # noqa: D417 - options that verbs share bring their own help
+    *data: str,
+    per_token: bool = False,
+    model: Model = None,
+    against: Against = None,
+    loading: Loading = AS_IT_IS,
+    how: Outputs = PROBING,
+) -> None:
+    """Minimal pairs: does the language model prefer the right sentence?
+
+    Args:
+        data: en or zh, the suites that come with elmokit, or JSONL files like BLiMP's:
+            sentence_good, sentence_bad, and a phenomenon or UID where there is one.
+        per_token: Compare mean log-probabilities per token instead of sums, which favour the
+            shorter sentence.
+    """
+    from elmokit import probes
+    from elmokit.probes.data import random_weights
+
+    if not data:
+        raise UsageError("Give en, zh, or at least one file of minimal pairs.")
+    how.check([*data, *(against or ())])
+    first = load_predicting(model, loading)
+    reports = [probes.pairs(first, data, per_token=per_token)]
+    for name in against or ():
+        other = (
+            random_weights(first, softmax=True).elmo
+            if name == RANDOM
+            else load_predicting(name, Loading(tokenizer=loading.tokenizer, device=loading.device))
+        )
+        reports.append(probes.pairs(other, data, per_token=per_token))
+    how.show("pairs", reports)
 
 
 def _print_senses(

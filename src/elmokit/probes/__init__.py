@@ -1,4 +1,4 @@
-"""What each layer of a model encodes: seven probes, a function each, answered layer by layer.
+"""What each layer of a model encodes: eight probes, a function each.
 
     import elmokit.probes
 
@@ -12,7 +12,8 @@ linear classifier (linear) for parts of speech; wsd finds word senses by the nea
 the texts and word lists of wsd_data, and inventory keeps centroids to disambiguate new text;
 similarity compares cosines with people's ratings; polysemy groups the uses of a word; change
 compares a word in two corpora; robustness perturbs spellings; layers shows the mixes that
-predictors have learned. stats calculates; report is what every answer has in common.
+predictors have learned; pairs asks a language model which of two sentences is right. stats
+calculates; report is what every answer has in common.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from elmokit.probes.data import random_weights as random_weights
     from elmokit.probes.inventory import SenseInventory as SenseInventory
     from elmokit.probes.layers import layers as layers
+    from elmokit.probes.pairs import pairs as pairs
     from elmokit.probes.polysemy import polysemy as polysemy
     from elmokit.probes.pos import pos as pos
     from elmokit.probes.robustness import robustness as robustness
@@ -38,6 +40,7 @@ else:
             "inventory": "SenseInventory",
             "change": "change",
             "layers": "layers",
+            "pairs": "pairs",
             "polysemy": "polysemy",
             "pos": "pos",
             "data": "random_weights",

@@ -117,12 +117,16 @@ def _name(model: LayerSource) -> str:
 
 
 def random_weights(
-    elmo: Elmo, seed: int = 0, *, device: str | torch.device | None = None
+    elmo: Elmo,
+    seed: int = 0,
+    *,
+    softmax: bool = False,
+    device: str | torch.device | None = None,
 ) -> ElmoLayers:
     """A model of the same shape that was never trained: what the architecture alone encodes."""
     from elmokit.model.init import random_model
 
-    checkpoint = elmo.checkpoint().without_softmax()
+    checkpoint = elmo.checkpoint() if softmax else elmo.checkpoint().without_softmax()
     model = random_model(checkpoint.config, seed)
     fresh = replace(checkpoint, weights=model.state_dict(), source=f"random weights, seed {seed}")
     return ElmoLayers(Elmo(fresh, device=elmo.device if device is None else device))

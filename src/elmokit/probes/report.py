@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from unicodedata import east_asian_width
 
 from elmokit import __version__
 from elmokit.errors import DataError, MissingExtraError
@@ -85,11 +86,11 @@ class Table:
 
     def __str__(self) -> str:
         rows = [[_cell(cell) for cell in row] for row in self.rows]
-        widths = [max(map(len, column)) for column in zip(self.columns, *rows, strict=True)]
+        widths = [max(map(_width, column)) for column in zip(self.columns, *rows, strict=True)]
         lines = [self.title]
         for row in (self.columns, *rows):
             parts = [
-                cell.rjust(width) if right else cell.ljust(width)
+                cell.rjust(width) if right else cell + " " * (width - _width(cell))
                 for cell, width, right in zip(row, widths, self._numeric(), strict=True)
             ]
             lines.append("  ".join(parts).rstrip())
@@ -114,6 +115,11 @@ class Table:
         return [
             not any(isinstance(row[i], str) for row in self.rows) for i in range(len(self.columns))
         ]
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal: a Chinese character takes two."""
+    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def _cell(cell: Cell) -> str:

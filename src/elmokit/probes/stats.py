@@ -1,4 +1,4 @@
-"""Numbers: rank correlation, thresholds, divergence, cosines, and groups in a cloud of vectors.
+"""Numbers: rank correlation, thresholds, intervals, divergence, cosines, and groups of vectors.
 
 `cluster` is k-means with the number of groups chosen by the data. How well k groups are separated
 is measured by the silhouette. Any cloud can be cut in two, so the number is compared with what
@@ -62,6 +62,14 @@ def best_threshold(values: ArrayLike, truth: ArrayLike) -> float:
     possible = np.concatenate([[True], scores[1:] > scores[:-1], [True]])
     best = np.flatnonzero(possible & (right == right[possible].max()))
     return float(edges[best[(len(best) - 1) // 2]])
+
+
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % confidence interval of a share of `count` independent answers."""
+    square = 1.959964**2 / count
+    middle = (share + square / 2) / (1 + square)
+    half = math.sqrt(share * (1 - share) * square + square * square / 4) / (1 + square)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def jensen_shannon(p: ArrayLike, q: ArrayLike) -> float:
