@@ -21,7 +21,7 @@ LIMITS = {
     "pretrain, text file": ("chain", 25),
     "tasks.fit tag": ("chain", 26),  # with limits.py and locks.py, which all rooms share
 }
-MOST_FILES = 215
+MOST_FILES = 222
 # Raised by hand, with a reason: 39,000 for the first layout; the rest for bounded readers, locks, a
 # typed facade and the checks of the command line.
 MOST_LINES = 49_000
