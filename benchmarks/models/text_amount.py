@@ -174,6 +174,21 @@ def table(models: Mapping[str, Found]) -> str:
     )
 
 
+def notes(models: Mapping[str, Found]) -> list[str]:
+    """What the columns are, and how much was measured."""
+    parts = [one[part] for one in models.values() for part in PARTS if part in one]
+    seeds = {len(one["ner"]["f1"]) for one in models.values() if "ner" in one}
+    lines = ["POS: accuracy; WSD, NER: F1; all in %"]
+    if seeds:
+        lines.append(f"NER: mean of {' or '.join(map(str, sorted(seeds)))} seeds")
+    if any(part["setup"]["quick"] for part in parts):
+        lines.append(
+            f"samples: {QUICK_TOKENS:,} tokens of dev, {QUICK.tag_tokens:,} words to train the "
+            f"probe of tags, {QUICK.sense_uses} uses per sense"
+        )
+    return lines
+
+
 def draw(models: Mapping[str, Found], path: Path) -> None:
     """Perplexity, POS, WSD and NER against tokens of text, both on a scale of tenfold steps."""
     from matplotlib.figure import Figure
@@ -186,12 +201,14 @@ def draw(models: Mapping[str, Found], path: Path) -> None:
         "WSD, F1 in %": [name for name in found if name.startswith("WSD")],
         "NER on WNUT-17, F1 in %": ["NER"],
     }
-    kept = {title: [c for c in names if c in found] for title, names in panels.items()}
+    # One model alone is no curve.
+    shown = [column for column, values in found.items() if len(values) > 1]
+    kept = {title: [c for c in names if c in shown] for title, names in panels.items()}
     kept = {title: names for title, names in kept.items() if names}
     figure = Figure(figsize=(11, 3.2), layout="constrained")
     for number, (title, names) in enumerate(kept.items(), start=1):
         axes = figure.add_subplot(1, len(kept), number)
-        for column, line in zip(names, ("o:", "s--", "D-"), strict=False):
+        for column, line in zip(reversed(names), ("D-", "s--", "o:"), strict=False):
             values = found[column]
             label = column.partition(", ")[2]
             axes.plot(
@@ -199,9 +216,11 @@ def draw(models: Mapping[str, Found], path: Path) -> None:
             )
         axes.set_xscale("log")
         axes.set_xticks(list(tokens.values()), [f"{value:.3g}" for value in tokens.values()])
-        axes.minorticks_off()
         if "perplexity" in names:
             axes.set_yscale("log")
+            levels = list(found["perplexity"].values())
+            axes.set_yticks(levels, [f"{level:.0f}" for level in levels], minor=False)
+        axes.minorticks_off()
         if len(names) > 1:
             axes.legend(frameon=False, fontsize=8)
         axes.set_title(title, fontsize=10)
@@ -231,8 +250,8 @@ def main(arguments: Iterable[str] | None = None) -> None:
         experiment.run(model)
     if not experiment.models:
         parser.error("nothing was measured: give models")
-    notes = "POS: accuracy; WSD, NER: F1; all in %. NER: mean over seeds"
-    report("text_amount", f"{table(experiment.models)}\n\n{notes}", options.save)
+    lines = [table(experiment.models), "", *notes(experiment.models)]
+    report("text_amount", "\n".join(lines), options.save)
     if picture := options.plot or (PICTURE if options.save else None):
         draw(experiment.models, picture)
 

@@ -16,6 +16,7 @@ SPEED = ROOT / "docs" / "speed.md"
 def test_pages_have_the_results_as_they_are():
     found = list(script.pages())
     names = {
+        "how-much-text.md",
         "language-model.md",
         "probes.md",
         "reliability.md",

@@ -263,6 +263,14 @@ def test_text_amounts_fill_a_table_and_a_picture(tmp_path):
     assert first.split()[:2] == ["1m", "1.0"]
     assert (first.split()[-1], second.split()[-1]) == ("-", "31.50")
     assert second.split()[1:7] == ["30.4", "2.5", "0.1", "20", "2.00", "60.00"]
+    models["1m"]["perplexity"]["setup"] = {"quick": True}
+    for part in ("pos", "wsd", "ner", "perplexity"):
+        models["30m"][part]["setup"] = {"quick": False}
+    for part in ("pos", "wsd"):
+        models["1m"][part]["setup"] = {"quick": False}
+    said = text_amount.notes(models)
+    assert "NER: mean of 2 seeds" in said
+    assert said[-1].startswith("samples: 60,000 tokens of dev")
     text_amount.draw(models, tmp_path / "amount.png")
     assert (tmp_path / "amount.png").read_bytes().startswith(b"\x89PNG")
 
