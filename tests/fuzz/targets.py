@@ -226,6 +226,9 @@ BODIES = {
     "/v1/similar": {"sentence": "the old bank", "word": 2, "among": ["a bank", "b"]},
     "/v1/score": {"sentences": ["the old bank"]},
     "/v1/predict": {"predictor": "x", "items": ["a"]},
+    "/v1/embeddings": {"input": ["the old bank", "a"], "encoding_format": "base64"},
+    "/v1/surprisal": {"sentences": ["the old bank"], "state": "carry"},
+    "/v1/rerank": {"utterances": [{"hypotheses": [{"text": "a", "score": -1.5}]}], "weight": 0.3},
     "/v1/layers": {"sentence": "the old bank"},
     "/v1/substitutes": {"sentence": "the old bank", "token": 2, "k": 3},
     "/v1/inspect": {"sentence": "the old bank"},
@@ -267,8 +270,10 @@ def read_body(folder: Path) -> str:
     answer = _clients[0].post(path, content=body, headers=headers)
     assert answer.status_code < 500, f"status {answer.status_code}: {answer.text[:200]}"
     if answer.status_code >= 400:
-        assert "\n" not in answer.json()["detail"]
-        raise elmokit.DataError(answer.json()["detail"])
+        found = answer.json()
+        message = found["error"]["message"] if "error" in found else found["detail"]
+        assert "\n" not in message
+        raise elmokit.DataError(message)
     return digest(answer.content)
 
 

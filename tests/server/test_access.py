@@ -32,6 +32,7 @@ GUARDED = [
     ("POST", "/v1/similar"),
     ("POST", "/v1/layers"),
     ("POST", "/v1/score"),
+    ("POST", "/v1/surprisal"),
     ("POST", "/v1/rerank"),
     ("POST", "/v1/substitutes"),
     ("POST", "/v1/inspect"),

@@ -157,6 +157,23 @@ def test_other_refusals_have_the_same_shape(registry):
         assert refused(json={"input": ["a", "b"]}) == (400, wrong)  # 32 numbers
 
 
+def test_the_client_waits_as_long_as_it_is_told(registry, monkeypatch):
+    run, calls = Batcher.run, []
+
+    async def full_at_first(self, *given):
+        calls.append(given)
+        if len(calls) == 1:
+            raise QueueFull(1)
+        return await run(self, *given)
+
+    monkeypatch.setattr(Batcher, "run", full_at_first)
+    with Live(create_app(registry)) as live:
+        given = options(live, max_retries=1)
+        with openai.OpenAI(**given, http_client=httpx2.Client(trust_env=False)) as client:
+            answer = client.embeddings.create(model="standard", input="cat")
+    assert (len(calls), answer.usage.total_tokens) == (2, 1)
+
+
 def test_a_full_queue_is_a_rate_limit(registry, monkeypatch):
     async def full(*_):
         raise QueueFull(3)

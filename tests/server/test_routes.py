@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import math
 
+import httpx2
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,6 +21,7 @@ from elmokit.lm.rescoring import rescore
 from elmokit.lm.substitutes import guesses, substitutes
 from elmokit.server.formats import ARROW, JSON, NPY
 from elmokit.server.registry import ModelRegistry
+from elmokit.server.settings import Limits
 
 SENTENCES = ["the cat sat on the mat .", ["a", "Größe", "東京"], "", "cat"]
 EXACT = {"rtol": 1e-6, "atol": 1e-6}
@@ -170,6 +173,39 @@ def test_score_gives_the_scores_of_the_library(client, model):
         np.testing.assert_allclose(sentence["backward"], score.backward, **EXACT)
         assert sentence["perplexity"] == pytest.approx(score.perplexity, rel=1e-5)
         assert sentence["unknown"] == score.unknown.tolist()
+
+
+@pytest.mark.parametrize("state", ["fresh", "carry"])
+def test_surprisal_gives_the_table_of_the_library(client, model, state):
+    sentences = [*SENTENCES, "the dog sat"]
+    found = post(client, "/v1/surprisal", sentences=sentences, state=state)
+    table = model.surprisal(sentences, state=state)
+    assert [(row["sentence"], row["position"], row["word"]) for row in found["rows"]] == [
+        (row["sentence"], row["position"], row["word"]) for row in table
+    ]
+    assert {row["sentence"] for row in table} == {1, 2, 4, 5}
+    for row, expected in zip(found["rows"], table, strict=True):
+        assert list(row) == list(expected)
+        for name, value in expected.items():
+            if isinstance(value, float):
+                assert row[name] == pytest.approx(value, abs=1e-4)
+            else:
+                assert row[name] == value
+
+
+def test_surprisal_of_several_clients_is_counted_for_each(serve, model):
+    async def fetch(address):
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+            bodies = [{"sentences": ["the cat", f"the cat sat {n}"]} for n in range(8)]
+            calls = [client.post(f"{address}/v1/surprisal", json=body) for body in bodies]
+            return await asyncio.gather(*calls)
+
+    with serve(limits=Limits(wait_ms=200)) as live:
+        answers = asyncio.run(fetch(live.address))
+    for number, answer in enumerate(answers):
+        rows = answer.json()["rows"]
+        assert [row["sentence"] for row in rows] == [1, 1, 2, 2, 2, 2]
+        assert rows[-1]["word"] == str(number)
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/rerank"])

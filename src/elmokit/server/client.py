@@ -145,6 +145,14 @@ class Client:
         body = self._body({"sentences": list(sentences)})
         return list(self._json("POST", "/v1/score", body, "sentences")["sentences"])
 
+    def surprisal(
+        self, sentences: Iterable[Sentence], *, state: str = "fresh"
+    ) -> list[dict[str, Any]]:
+        """The rows of `Elmo.surprisal`; with ``state="carry"`` the sentences are one document."""
+        check_sentences(sentences)
+        body = self._body({"sentences": list(sentences), "state": state})
+        return list(self._json("POST", "/v1/surprisal", body, "rows")["rows"])
+
     def rerank(
         self, utterances: Iterable[dict[str, Any]], *, weight: float = 0.5
     ) -> list[dict[str, Any]]:

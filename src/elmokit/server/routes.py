@@ -1,7 +1,7 @@
 """The routes of the service: what models compute, and the answers of saved predictors.
 
 ``/v1/encode``, ``embeddings`` (as OpenAI's clients call it), ``similar``, ``layers``, ``score``,
-``rerank``, ``substitutes``, ``inspect``, ``predict``.
+``surprisal``, ``rerank``, ``substitutes``, ``inspect``, ``predict``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from elmokit.encode.similarity import compare, nearest_uses
 from elmokit.errors import DataError
 from elmokit.lm.rescoring import combined_score, rank
 from elmokit.lm.scoring import Score, score_stream
+from elmokit.lm.stimuli import MEASURES, Row
 from elmokit.lm.substitutes import guesses, substitutes, tokens_read
+from elmokit.lm.surprisal import surprisal_stream
 from elmokit.probes.stats import unit_rows
 from elmokit.server import schemas
 from elmokit.server.batching import Kind
@@ -325,6 +327,41 @@ async def _scores(
     tokens = await tokens_of(request, elmo, sentences)
     run = partial(score_stream, elmo, batch_tokens=service.limits.batch_tokens)
     return await compute(request, Kind(("score", name), run), tokens, token_costs(tokens))
+
+
+@_post(
+    "/v1/surprisal",
+    schemas.SurprisalAnswer,
+    schemas.SurprisalRequest,
+    {"sentences": [RIVER, MONEY]},
+    {"sentences": [MONEY, RIVER], "state": "carry"},
+)
+async def measure(request: Request) -> Response:
+    """Surprisal of every word, from the left, from the right and from both sides: `Elmo.surprisal`.
+
+    With `"state": "carry"` the sentences of the request are one document, in their order.
+    """
+    wanted, service, name, elmo = await read_model_request(request, schemas.SurprisalRequest)
+    check_predicts(name, elmo)
+    tokens = await tokens_of(request, elmo, wanted.sentences)
+    numbers = len(MEASURES) * sum(map(len, tokens))
+    check_numbers(request, numbers, JSON_BYTES, "send fewer sentences")
+    costs = token_costs(tokens)
+    run = partial(surprisal_stream, elmo, batch_tokens=service.limits.batch_tokens)
+    if wanted.state == "carry":
+        rows = await compute_alone(request, lambda: list(run(tokens, state="carry")), sum(costs))
+        return await reply({"model": name, "rows": rows})
+
+    def by_sentence(sentences: Sequence[Tokens]) -> list[list[Row]]:
+        found: list[list[Row]] = [[] for _ in sentences]
+        for row in run(sentences):
+            found[row["sentence"] - 1].append(row)
+        return found
+
+    tables = await compute(request, Kind(("surprisal", name), by_sentence), tokens, costs)
+    # A batch counts the sentences of all its requests.
+    rows = [{**row, "sentence": n} for n, table in enumerate(tables, 1) for row in table]
+    return await reply({"model": name, "rows": rows})
 
 
 @router.post("/rerank", include_in_schema=False)  # where rerankers of other services are

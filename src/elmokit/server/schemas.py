@@ -113,6 +113,16 @@ class ScoreRequest(ModelRequest):
     sentences: Sentences
 
 
+class SurprisalRequest(ModelRequest):
+    """Sentences whose words are measured."""
+
+    sentences: Sentences
+    state: Annotated[
+        Literal["fresh", "carry"],
+        Field(description="Each sentence alone, or all of them as one document."),
+    ] = "fresh"
+
+
 class Hypothesis(StrictRequest):
     """What a recogniser may have heard."""
 
@@ -300,6 +310,32 @@ class ScoreAnswer(BaseModel):
 
     model: str
     sentences: list[SentenceScore]
+
+
+class SurprisalRow(BaseModel):
+    """One word: surprisal and entropy in bits, and what else predicts reading times."""
+
+    sentence: Annotated[int, Field(description="Counted from 1.")]
+    position: Annotated[int, Field(description="Counted from 1.")]
+    word: str
+    forward: float
+    backward: float | None
+    two_sided: float | None
+    entropy: float
+    rank: int | None
+    frequency: Annotated[float | None, Field(description="Per million words.")]
+    length: int
+    oov: Annotated[bool, Field(description="The numbers are estimates from the spelling.")]
+    spelling: float
+    forward_prev1: float | None
+    forward_prev2: float | None
+
+
+class SurprisalAnswer(BaseModel):
+    """One row per word."""
+
+    model: str
+    rows: list[SurprisalRow]
 
 
 class RankedHypothesis(BaseModel):
