@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import io
 import json
@@ -79,6 +80,7 @@ class Expected:
     long: list[str]
     long_vectors: Any
     texts: list[str]
+    text_vectors: Any
     answers: list[Any]
 
 
@@ -91,7 +93,9 @@ def expect(elmo: elmokit.Elmo, predictor: Predictor) -> Expected:
     scores = [score.to_dict() for score in elmo.score(sentences)]
     vectors = elmo.encode(sentences, progress=False)
     (long_vectors,) = elmo.encode([long], progress=False)
-    return Expected(sentences, vectors, scores, long, long_vectors, texts, predictor.predict(texts))
+    text_vectors = elmo.encode(texts, pool="mean", progress=False)
+    answers = predictor.predict(texts)
+    return Expected(sentences, vectors, scores, long, long_vectors, texts, text_vectors, answers)
 
 
 class Soak:
@@ -180,6 +184,32 @@ class Soak:
         (found,) = json.loads(reply[2])["sentences"]
         right = self.expected.scores[number]
         _compare(np.array(found["forward"]), np.array(right["forward"]), LOOSE_TOLERANCE)
+        return True
+
+    async def embeddings(self) -> bool:
+        """Vectors of two texts, as OpenAI's clients ask for them."""
+        numbers = [self._choose(), self._choose()]
+        body = {"input": [self.expected.texts[n] for n in numbers], "encoding_format": "base64"}
+        reply = await self.request("/v1/embeddings", body)
+        if not _answered(reply):
+            return False
+        for number, found in zip(numbers, json.loads(reply[2])["data"], strict=True):
+            right = self.expected.text_vectors[number]
+            vector = np.frombuffer(base64.b64decode(found["embedding"]), "<f4")
+            _compare(vector, right / np.linalg.norm(right))
+        return True
+
+    async def rerank(self) -> bool:
+        """An n-best list of two."""
+        numbers = [self._choose(), self._choose()]
+        hypotheses = [{"text": self.expected.sentences[n], "score": -1.0} for n in numbers]
+        reply = await self.request("/v1/rerank", {"utterances": [{"hypotheses": hypotheses}]})
+        if not _answered(reply):
+            return False
+        (found,) = json.loads(reply[2])["utterances"]
+        for one in found["hypotheses"]:
+            right = self.expected.scores[numbers[one["index"]]]["logprob"]
+            _compare(np.array(one["lm_score"]), np.array(right), LOOSE_TOLERANCE)
         return True
 
     async def similar(self) -> bool:
@@ -356,6 +386,7 @@ class Soak:
     async def client(self, end: float, pause: float) -> None:
         """One client until the end."""
         ordinary = [self.encode, self.encode, self.score, self.similar, self.predict, self.page]
+        ordinary += [self.embeddings, self.rerank]
         faults = [
             *(self.leave_in_head, self.leave_in_body, self.leave_in_answer, self.slow_writer),
             *(self.slow_reader, self.malformed, self.oversize, self.wrong_token, self.silent),
