@@ -40,6 +40,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_probe_steps: None
     Path("old.txt").write_text("\n".join(lines), "utf-8")
     Path("new.txt").write_text("\n".join(line.replace("was", "is") for line in lines), "utf-8")
     Path("glove.txt").write_text("the 1 0\nbank 0 1\n", "utf-8")
+    for name, lines in (
+        ("targets.txt", "bank_nn\nthere\n"),
+        ("graded.txt", "bank_nn\t0.5\nthere\t0.1\n"),
+        ("binary.txt", "bank_nn\t1\nthere\t0\n"),
+    ):
+        Path(name).write_text(lines, "utf-8")
     Path("pairs.jsonl").write_text('{"good": ["the", "bank"], "bad": ["bank", "the"]}\n', "utf-8")
     return tmp_path
 
@@ -113,6 +119,17 @@ def check_page(text: str, name: str) -> None:
     assert "url(http" not in text
     assert "@import" not in text
     assert f"elmokit probe {name}" in text
+
+
+def test_change_reads_the_files_of_semeval(probe, files):
+    given = ("--targets", "targets.txt", "--gold", "graded.txt", "--binary", "binary.txt")
+    result = probe("change", "old.txt", "new.txt", *MODEL, *given, "--json")
+    assert (result.code, result.err) == (0, "")
+    (report,) = json.loads(result.out)["reports"]
+    assert {word["word"] for word in report["words"]} == {"bank_nn", "there"}
+    assert set(report["gold"]) == {"apd", "prt", "jsd"}
+    assert set(report["binary"]) == {"apd", "prt", "jsd", "majority"}
+    assert all(0 < word["p"]["apd"] <= 1 for word in report["words"])
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -15,7 +15,8 @@ import elmokit
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes import change
 from elmokit.probes.change import is_function_word
-from elmokit.probes.data import read_scores
+from elmokit.probes.data import read_scores, read_targets
+from elmokit.probes.stats import cluster
 
 WORDS = ("cell", "plane", "mouse", "house", "water")
 
@@ -89,6 +90,119 @@ def test_known_scores_are_correlated_with():
         change(MadeLayers(blurred), OLD, NEW, ["water", "house"], gold=gold)
 
 
+def cells(sentences):
+    """Vectors of the word *cell*."""
+    return [np.float32(blurred(s)[s.index("cell")]) for s in sentences if "cell" in s]
+
+
+def statistics(pool, labels):
+    """Each measure of two lists of indices into the pool, by brute force."""
+    cosine = scipy.spatial.distance.cosine
+
+    def apd(a, b):
+        return np.mean([cosine(pool[i], pool[j]) for i, j in itertools.product(a, b)])
+
+    def prt(a, b):
+        return cosine(pool[list(a)].mean(axis=0), pool[list(b)].mean(axis=0))
+
+    def jsd(a, b):
+        counts = [np.bincount(labels[list(part)], minlength=labels.max() + 1) for part in (a, b)]
+        return scipy.spatial.distance.jensenshannon(*counts, base=2) ** 2
+
+    return {"apd": apd, "prt": prt, "jsd": jsd}
+
+
+@pytest.mark.parametrize(("first", "second"), [(4, 4), (3, 6)])
+def test_exact_p_values_are_those_of_scipy(first, second):
+    old, new = (
+        [s for s in part if "cell" in s][:count] for part, count in ((OLD, first), (NEW, second))
+    )
+    old[0] = new[0]  # the same use in both
+    (cell,) = change(MadeLayers(blurred), old, new, ["cell"]).words
+    pool = np.stack(cells(old) + cells(new)).astype(np.float64)
+    labels = cluster(pool.astype(np.float32)).labels
+    parts = np.arange(first), np.arange(first, len(pool))
+    for name, statistic in statistics(pool, labels).items():
+        test = scipy.stats.permutation_test(
+            parts, statistic, vectorized=False, alternative="greater", n_resamples=1000
+        )
+        assert getattr(cell, name) == pytest.approx(test.statistic, abs=1e-6)
+        assert cell.p[name] == pytest.approx(test.pvalue)
+
+
+def test_drawn_p_values_are_near_those_of_scipy_and_repeatable():
+    old, new = (part[:] for part in (OLD, NEW))
+    report = change(MadeLayers(blurred), old, new, ["plane", "cell"], permutations=499)
+    again = change(MadeLayers(blurred), old, new, ["cell"], permutations=499)
+    cell = next(one for one in report.words if one.word == "cell")
+    assert cell.p == again.words[0].p  # whatever the other words are
+    assert cell.p == dict.fromkeys(("apd", "prt", "jsd"), 1 / 500)  # the least that 499 can show
+    half = [s for s in OLD if "cell" in s]
+    few = change(MadeLayers(blurred), half[:14], half[14:28], ["cell"], permutations=1999)
+    pool = np.stack(cells(half[:28])).astype(np.float64)
+    statistic = statistics(pool, np.zeros(28, np.int64))["prt"]
+    test = scipy.stats.permutation_test(
+        (np.arange(14), np.arange(14, 28)), statistic, vectorized=False, alternative="greater",
+        n_resamples=1999, rng=np.random.default_rng(0),
+    )  # fmt: skip
+    assert few.words[0].p["prt"] == pytest.approx(test.pvalue, abs=0.05)
+    assert change(MadeLayers(blurred), OLD, NEW, ["cell"], permutations=0).words[0].p is None
+
+
+def test_equal_uses_have_p_values_of_one():
+    """Rounding must not make one way to deal out equal uses higher than another."""
+    for i in range(4):
+        uses = [[f"x{i}", "a", "cell"], [f"y{i}", "b", "cell"], [f"z{i}", "c", "cell"]]
+        report = change(MadeLayers(blurred), uses * 2, uses[::-1] * 2, ["cell"])
+        assert report.words[0].p == {"apd": 1.0, "prt": 1.0, "jsd": 1.0}
+
+
+def test_tagged_targets_are_found_and_read_without_their_tags():
+    """As in SemEval 2020: targets carry a part of speech, in one corpus or in both."""
+    seen = []
+
+    def layer(tokens):
+        seen.extend(tokens)
+        return blurred(tokens)
+
+    def tagged(corpus):
+        # Every other use of *cell* is a verb, which is not asked for.
+        numbered = enumerate(corpus)
+        return [
+            [f"{t}_{'vb' if i % 2 else 'nn'}" if t in ("cell", "plane") else t for t in s]
+            for i, s in numbered
+        ]
+
+    old, new = tagged(OLD), tagged(NEW)
+    report = change(MadeLayers(layer), old, new, ["cell_nn", "plane_nn"])
+    assert [one.word for one in report.words] == ["cell_nn", "plane_nn"]
+    assert "cell" in seen
+    assert "cell_nn" not in seen
+    counts = [sum("cell_nn" in sentence for sentence in part) for part in (old, new)]
+    assert report.words[0].uses == tuple(counts)
+    assert 0 < counts[0] < 60
+    plain = change(MadeLayers(layer), old, NEW, ["cell_nn"])
+    assert plain.words[0].uses == (counts[0], 60)
+    with pytest.raises(DataError, match="does not contain 'mole_nn'"):
+        change(MadeLayers(layer), old, new, ["mole_nn"])
+
+
+def test_binary_answers_are_compared_with_p_values():
+    binary = {"cell": 1, "plane": 0, "mouse": 0, "house": 1, "other": 1}
+    report = change(MadeLayers(blurred), OLD, NEW, list(binary)[:4], binary=binary)
+    for measure in ("apd", "prt", "jsd"):
+        right = [(one.p[measure] < 0.05) == binary[one.word] for one in report.words]
+        assert report.binary[measure] == sum(right) / 4
+    assert report.binary["majority"] == 0.5
+    assert "accuracy of p < 0.05" in report.table()
+    with pytest.raises(DataError, match="none of the words"):
+        change(MadeLayers(blurred), OLD, NEW, ["water"], binary=binary)
+    with pytest.raises(DataError, match="must be 0 or 1"):
+        change(MadeLayers(blurred), OLD, NEW, ["cell"], binary={"cell": 0.3})
+    with pytest.raises(ConfigError, match="permutations=0"):
+        change(MadeLayers(blurred), OLD, NEW, ["cell"], binary=binary, permutations=0)
+
+
 def test_words_without_vectors_are_named_and_left_out():
     vectors = elmokit.WordVectors(["cell", "old"], np.eye(2))
     report = change(vectors, OLD, NEW, ["cell", "plane"])
@@ -110,6 +224,9 @@ def test_bad_input_is_one_line(tmp_path):
     path.write_text("cell\t0.5\n\nplane much\n", "utf-8")
     with pytest.raises(DataError, match=r"gold.txt, line 3: a word and a number"):
         read_scores(path)
+    path.write_text("cell_nn\n\nplane nn\n", "utf-8")
+    with pytest.raises(DataError, match=r"gold.txt, line 3: one word is needed, found 2"):
+        read_targets(path)
 
 
 def test_words_that_are_found_are_content_words():

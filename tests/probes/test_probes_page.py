@@ -45,6 +45,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = ("corpus.txt", "corpus.txt.gz", "old.txt", "new.txt", "books-1800.txt", "news-2020.txt")
     for name in names:
         (folder / name).write_text(text, "utf-8")
+    (folder / "targets.txt").write_text("bank_nn\nmoney_nn\n", "utf-8")
+    for name in ("graded.txt", "binary.txt"):
+        (folder / name).write_text("bank_nn\t0\nmoney_nn\t1\n", "utf-8")
     (folder / "glove.txt").write_text("the 1 0\nbank 0 1\n", "utf-8")
     data = folder / "tags.jsonl"
     data.write_text('{"tokens": ["the", "bank"], "tags": ["D", "N"]}\n' * 4, "utf-8")

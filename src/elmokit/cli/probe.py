@@ -330,6 +330,7 @@ def polysemy(  # noqa: D417 - options that verbs share bring their own help
     probe,
     "elmokit probe change books-1800.txt news-2020.txt --least-uses 5",
     "elmokit probe change books-1800.txt news-2020.txt cell plane --rank prt",
+    "elmokit probe change books-1800.txt news-2020.txt --targets targets.txt",
 )
 def change(  # noqa: D417 - options that verbs share bring their own help
     first: Path,
@@ -342,7 +343,10 @@ def change(  # noqa: D417 - options that verbs share bring their own help
     least_uses: Annotated[int, AtLeastOne] = 20,
     most_words: Annotated[int, AtLeastOne] = 200,
     examples: int = 2,
+    permutations: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 999,
+    targets: Path | None = None,
     gold: Path | None = None,
+    binary: Path | None = None,
     ignore_case: IgnoreCase = False,
     text: Text = TEXT,
     seed: Seed = 0,
@@ -360,17 +364,21 @@ def change(  # noqa: D417 - options that verbs share bring their own help
         least_uses: How often a word must occur in both, when no words are given.
         most_words: How many words are compared, when none are given.
         examples: Sentences shown from each corpus.
+        permutations: Random ways to deal out a word's uses, for the p value; 0: none.
+        targets: The words, one per line, perhaps with a tag, as in SemEval 2020: attack_nn.
         gold: Known scores, a word and a number per line, to compare the ranking with.
+        binary: Known answers, a word and 1 (changed) or 0 per line.
     """
-    from elmokit.probes.data import read_scores
+    from elmokit.probes.data import read_scores, read_targets
 
-    scores = None if gold is None else read_scores(gold)
-    how.check(_paths((first, second, gold)))
-    chosen = words or (None if scores is None else list(scores))
+    scores, answers = (None if path is None else read_scores(path) for path in (gold, binary))
+    how.check(_paths((first, second, targets, gold, binary)))
+    chosen = words or (read_targets(targets) if targets else list(scores or answers or ())) or None
     how.answer(
         "change", first, second, chosen, layer=layer, rank=rank, most_uses=most_uses,
         least_uses=least_uses, most_words=most_words, examples=examples, gold=scores,
-        ignore_case=ignore_case, field=text.field, seed=seed, text=text,
+        binary=answers, permutations=permutations, ignore_case=ignore_case, field=text.field,
+        seed=seed, text=text,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -37,6 +38,8 @@ Source: TypeAlias = Elmos | WordVectors | LayerVectors | None
 """A model or its path, an encoder's folder, a table of word vectors or its path, several of these,
 or an object of your own that is a `LayerVectors`; None is the embedded model."""
 Corpus: TypeAlias = str | os.PathLike[str] | Iterable[Sentence]
+TAGGED = re.compile(r"(?<=.)_(?:nn|vb|jj|rb|adj|adv|noun|verb|n|v)$", re.IGNORECASE)
+"""The part of speech after a target word, as in the English data of SemEval 2020."""
 CONTEXT = 8
 """Tokens shown on each side of a word."""
 
@@ -202,22 +205,35 @@ def find_uses(
     ignore_case: bool = False,
     where: str = "the corpus",
 ) -> dict[str, list[WordUse]]:
-    """Uses of words, at most `most` of each, drawn with equal chances and in the corpus's order."""
+    """Uses of words, at most `most` of each, drawn with equal chances and in the corpus's order.
+
+    A word with a tag (``attack_nn``) is looked for as it is written; in a corpus without it, the
+    uses are those of the word without the tag. Tags of words are removed from all sentences.
+    """
     if most < 2:
         raise ConfigError(f"most_uses={most}: give 2 or more")
-    wanted = {word.lower() if ignore_case else word: word for word in words}
-    samples = {word: Sample(most, (seed, word)) for word in words}
+    plain = {word: TAGGED.sub("", word) for word in words}
+    forms = dict.fromkeys([*words, *plain.values()])
+    wanted = {form.lower() if ignore_case else form: form for form in forms}
+    samples = {form: Sample(most, (seed, form)) for form in forms}
     for number, tokens in enumerate(sentences):
         for position, token in enumerate(tokens):
             word = wanted.get(token.lower() if ignore_case else token)
             if word is not None:
                 samples[word].offer(WordUse(number, position, tuple(tokens)))
-    missing = [word for word, sample in samples.items() if not sample.items]
+    found = {word: samples[word].items or samples[plain[word]].items for word in words}
+    missing = [word for word, items in found.items() if not items]
     if missing:
         names = ", ".join(map(repr, missing[:5])) + (" and more" if len(missing) > 5 else "")
         hint = "" if ignore_case else "; words are compared as they are written, with their case"
         raise DataError(f"{where}: does not contain {names}{hint}")
-    return {word: sorted(sample.items) for word, sample in samples.items()}
+    tags = {word: bare for word, bare in plain.items() if bare != word}
+    if tags:
+        found = {
+            word: [use._replace(tokens=tuple(tags.get(t, t) for t in use.tokens)) for use in items]
+            for word, items in found.items()
+        }
+    return {word: sorted(items) for word, items in found.items()}
 
 
 def encoded(
@@ -276,6 +292,16 @@ def use_vectors(
 def numbered_fields(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
     """Numbers of the lines of a file that are not blank, with what is between their spaces."""
     return ((number, line.split()) for number, line in numbered_lines(path) if line.strip())
+
+
+def read_targets(path: str | os.PathLike[str]) -> list[str]:
+    """Read a word from each line of a file."""
+    words = []
+    for number, fields in numbered_fields(path):
+        if len(fields) != 1:
+            raise DataError(f"{path}, line {number}: one word is needed, found {len(fields)}")
+        words += fields
+    return words
 
 
 def read_scores(path: str | os.PathLike[str]) -> dict[str, float]:

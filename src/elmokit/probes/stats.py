@@ -77,14 +77,16 @@ def jensen_shannon(p: ArrayLike, q: ArrayLike) -> float:
 
     Each is counts or shares, and is divided by its sum.
     """
-    first, second = np.asarray(p, np.float64), np.asarray(q, np.float64)
-    first, second = first / first.sum(), second / second.sum()
-    middle = (first + second) / 2
-    entropies = [
-        float((one[one > 0] * np.log2(one[one > 0] / middle[one > 0])).sum())
-        for one in (first, second)
-    ]
-    return max(0.0, sum(entropies) / 2)
+    return float(divergences(np.asarray(p, np.float64)[None], np.asarray(q, np.float64)[None])[0])
+
+
+def divergences(p: Floats, q: Floats) -> Floats:
+    """`jensen_shannon` of each row of p and q, both (k, n): (k,)."""
+    first, second = p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True)
+    middle = np.where(first + second > 0, (first + second) / 2, 1)
+    terms = [one * np.log2(np.where(one > 0, one, middle) / middle) for one in (first, second)]
+    result: Floats = np.maximum(0.0, (terms[0] + terms[1]).sum(axis=1) / 2)
+    return result
 
 
 def mean_pairwise_cosine(vectors: ArrayLike) -> float:
