@@ -180,7 +180,7 @@ def notes(models: Mapping[str, Found]) -> list[str]:
     seeds = {len(one["ner"]["f1"]) for one in models.values() if "ner" in one}
     lines = ["POS: accuracy; WSD, NER: F1; all in %"]
     if seeds:
-        lines.append(f"NER: mean of {' or '.join(map(str, sorted(seeds)))} seeds")
+        lines.append(f"NER: mean over seeds (how many: {' or '.join(map(str, sorted(seeds)))})")
     if any(part["setup"]["quick"] for part in parts):
         lines.append(
             f"samples: {QUICK_TOKENS:,} tokens of dev, {QUICK.tag_tokens:,} words to train the "

@@ -269,7 +269,7 @@ def test_text_amounts_fill_a_table_and_a_picture(tmp_path):
     for part in ("pos", "wsd"):
         models["1m"][part]["setup"] = {"quick": False}
     said = text_amount.notes(models)
-    assert "NER: mean of 2 seeds" in said
+    assert "NER: mean over seeds (how many: 2)" in said
     assert said[-1].startswith("samples: 60,000 tokens of dev")
     text_amount.draw(models, tmp_path / "amount.png")
     assert (tmp_path / "amount.png").read_bytes().startswith(b"\x89PNG")
