@@ -22,6 +22,7 @@ def test_pages_have_the_results_as_they_are():
         "reliability.md",
         "server.md",
         "speed.md",
+        "surprisal.md",
         "task-results.md",
         "versions.md",
     }
