@@ -27,6 +27,8 @@ PAIRS = 100
 FREQUENT = {"en": 25_000, "zh": 38_000}
 """How far down the vocabulary a word may be; a jieba word of Chinese is rarer than its parts."""
 TRIES = 20_000
+BY_CHARACTER = ("reduplication with 了",)
+"""Phenomena in which the characters are equally frequent, not the words: jieba joins 看看."""
 
 Group = list[tuple[str, str]]
 """Pairs, right and wrong, that are kept together."""
@@ -745,11 +747,9 @@ def make(language: str, frequent: Set[str]) -> list[dict[str, str]]:
             group = template(draw)
             tokens = [[tokenize(text) for text in pair] for pair in group]
             words = [Counter(w for pair in tokens for w in pair[side]) for side in (0, 1)]
-            if (
-                words[0] == words[1]
-                and words[0].keys() <= frequent
-                and not found.keys() & set(group)
-            ):
+            equal = name in BY_CHARACTER or words[0] == words[1]
+            known = (words[0] | words[1]).keys() <= frequent
+            if equal and known and not found.keys() & set(group):
                 found.update(dict.fromkeys(group))
             if len(found) >= PAIRS:
                 break

@@ -1,6 +1,6 @@
 """Minimal pairs: the embedded models on the suites that come with elmokit, and chance.
 
-Run: python -m benchmarks.quality.pairs [--save]
+Run: python -m benchmarks.quality.pairs [en] [zh] [--save]
 
 Each model is measured beside its own shape with random weights. With --save the tables are kept
 in benchmarks/results and put into the pages of docs.
@@ -20,9 +20,11 @@ MODELS = {"en": "small-en", "zh": "small-zh"}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suites", nargs="*", help="en, zh; both when left out")
     parser.add_argument("--save", action="store_true")
-    save = parser.parse_args().save
-    for suite, name in MODELS.items():
+    options = parser.parse_args()
+    for suite in options.suites or MODELS:
+        name = MODELS[suite]
         elmo = elmokit.load(name)
         found = [pairs(elmo, suite), pairs(random_weights(elmo, softmax=True).elmo, suite)]
         table = found[0].tables()[0]
@@ -30,8 +32,8 @@ def main() -> None:
             f"mean of {len(one.phenomena)} phenomena, both directions: {one.mean:.4f}  {one.model}"
             for one in found
         ]
-        report(f"pairs_{name}", "\n".join([str(table), "", *summary]), save)
-    if save:
+        report(f"pairs_{name}", "\n".join([str(table), "", *summary]), options.save)
+    if options.save:
         fill_pages.main()
 
 

@@ -28,7 +28,7 @@ BLIMP = {
     "one_prefix_method": True,
     "two_prefix_method": False,
     "lexically_identical": False,
-    "pair_id": 0,
+    "pairID": "0",
 }
 SENTENCES = [
     ("the river bank was muddy", "the river was muddy bank"),
@@ -68,7 +68,7 @@ def test_shares_count_the_higher_log_probabilities(standard, per_token):
 
 
 def test_files_of_blimp_are_read_as_they_are(standard, tmp_path):
-    other = {**BLIMP, "UID": "anaphor_gender_agreement", "pair_id": 1}
+    other = {**BLIMP, "UID": "anaphor_gender_agreement", "pairID": "1"}
     path = tmp_path / "blimp.jsonl"
     path.write_text("\n".join(map(json.dumps, [BLIMP, other, BLIMP])) + "\n", "utf-8")
     report = pairs(standard, path)
@@ -142,10 +142,12 @@ def test_suite_is_balanced_and_made_of_known_words(language, least, generator):
     for pair in found:
         good, bad = tokenize(pair.good), tokenize(pair.bad)
         assert good != bad
+        words.update(good, bad)
+        if pair.phenomenon in generator.BY_CHARACTER:
+            good, bad = list(pair.good), list(pair.bad)
         sides = groups.setdefault(pair.phenomenon, (Counter(), Counter()))
         for side, tokens in zip(sides, (good, bad), strict=True):
             side.update(tokens)
-        words.update(good)
     assert len(groups) >= least
     assert all(good == bad for good, bad in groups.values())
     assert len({pair.good for pair in found}) > 0.9 * len(found)

@@ -116,7 +116,10 @@ class PairsReport(Report):
         title = f"pairs: share with the higher {how} for the right sentence"
         columns = ("model", "pairs", *DIRECTIONS, "low", "high", "unequal", "unknown")
         found = []
-        for level, more in (("phenomena", (self.total,)), ("paradigms", ())):
+        for level, name, more in (
+            ("phenomena", "phenomenon", (self.total,)),
+            ("paradigms", "paradigm", ()),
+        ):
             groups = [
                 (*getattr(report, level), *((report.total,) * len(more))) for report in reports
             ]
@@ -128,7 +131,7 @@ class PairsReport(Report):
                 for report, group in zip(reports, same, strict=True)
             )  # fmt: skip
             if rows:
-                found.append(Table(title, (level.removesuffix("s"), *columns), rows))
+                found.append(Table(title, (name, *columns), rows))
         return found
 
     def _draw(self, reports: Sequence[PairsReport]) -> Figure:
