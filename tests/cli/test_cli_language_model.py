@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -103,6 +104,32 @@ def test_score_ranks_nbest_lists(run, nbest, tmp_path):
     written = run("score", "--model", STANDARD, "--nbest", nbest, "-o", output, "--weight", 0.25)
     assert (written.code, written.out) == (0, "")
     assert output.read_text("utf-8") == shown.out
+
+
+def test_score_tunes_the_weight_and_prints_word_error_rates(run, standard, tmp_path):
+    pytest.importorskip("jiwer")
+    texts = sorted(["the cat sat .", "mat end to"], key=lambda t: score(standard, t).logprob)
+    # Kaldi's costs: the recogniser slightly prefers what the language model likes less.
+    for name, costs in {"words_text": texts, "acwt": (10, 11), "lmwt": (2, 2)}.items():
+        lines = [f"u-{n} {cost}\n" for n, cost in enumerate(costs, start=1)]
+        (tmp_path / name).write_text("".join(lines), "utf-8")
+    said = tmp_path / "said"
+    said.write_text(f"u {texts[1]}\n", "utf-8")
+    nbest = ["score", "--model", STANDARD, "--nbest", tmp_path, "--references", said]
+    tuned = run(*nbest, "--dev", tmp_path, "--dev-references", said, "-o", tmp_path / "ranked")
+    assert (tuned.code, tuned.out) == (0, "")
+    dev, test = tuned.err.splitlines()
+    assert re.fullmatch(r"word error rate, .*: 1\d\d.*% before, 0.00% with weight 0\.\d+", dev)
+    assert re.fullmatch(r"word error rate: 1\d\d.*% before, 0.00% after", test)
+    assert json.loads((tmp_path / "ranked").read_text("utf-8"))["hypotheses"][0]["text"] == texts[1]
+    same = run(*nbest, "--weight", 0)
+    before, after = re.findall(r"[\d.]+%", same.err)
+    assert before == after
+    fast = json.loads(run(*nbest, "--forward", "--acoustic-scale", 1).out)
+    assert sorted(h["score"] for h in fast["hypotheses"]) == [-13, -12]
+    for hypothesis in fast["hypotheses"]:
+        want = score(standard, hypothesis["text"]).forward_logprob
+        assert hypothesis["lm_score"] == pytest.approx(want, rel=0.02)
 
 
 def test_score_leaves_no_half_file(run, nbest, tmp_path):
@@ -304,10 +331,14 @@ def example_folder(tmp_path, monkeypatch, standard):
     with h5py.File("softmax.hdf5", "w") as file:
         file["softmax/W"] = weights["softmax.weight"].numpy()
         file["softmax/b"] = weights["softmax.bias"].numpy()
-    for name in ("corpus.txt", "heldout.txt"):
-        Path(name).write_text("".join(f"{line}\n" for line in LINES), "utf-8")
+    Path("heldout.txt").write_text("".join(f"{line}\n" for line in LINES), "utf-8")
+    documents = [f"{line} {number}\n\n" for number in range(200) for line in LINES if line]
+    Path("corpus.txt").write_text("".join(documents), "utf-8")
     (record,) = code_of(PAGE, "json")
     Path("nbest.jsonl").write_text(record, "utf-8")
+    dev = {**json.loads(record), "reference": "the cat sat ."}
+    Path("dev.jsonl").write_text(json.dumps(dev), "utf-8")
+    Path("text").write_text("u1 the cat sat .\n", "utf-8")
     return tmp_path
 
 
@@ -315,9 +346,11 @@ def example_folder(tmp_path, monkeypatch, standard):
 def test_language_model_examples_run(example_folder, capsys, example):
     program, *arguments = shlex.split(example)
     assert program == "elmokit"
+    if "--counts" in arguments:
+        assert main(["corpus", "prepare", "corpus.txt", "-o", "corpus"]) == 0
     assert main(arguments) == 0, capsys.readouterr().err
 
 
 def test_language_model_page_runs(example_folder, capsys):
-    assert len(code_of(PAGE, "python")) == 5
+    assert len(code_of(PAGE, "python")) == 6
     run_page(PAGE, capsys.readouterr, shows_output=False)

@@ -277,6 +277,8 @@ def example_folder(tmp_path, monkeypatch, lines_file, few_steps, example):
     hypotheses = [{"text": "the cat sat .", "score": -4.1}, {"text": "the cat", "score": -3.9}]
     Path("stimuli.csv").write_text("item,regions\n1,the cat|sat .\n", "utf-8")
     Path("nbest.jsonl").write_text(json.dumps({"id": "u1", "hypotheses": hypotheses}), "utf-8")
+    Path("dev.jsonl").write_text('{"reference": "a", "hypotheses": [{"text": "a", "score": 1}]}')
+    Path("text").write_text("u1 the cat sat .\n", "utf-8")
     write_documents(Path("news.txt"))
     Path("news.txt.gz").write_bytes(gzip.compress(Path("news.txt").read_bytes()))
     Path("more.jsonl").write_text(json.dumps({"text": "it rained"}), "utf-8")

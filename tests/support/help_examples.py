@@ -88,6 +88,9 @@ def write_inputs(folder: Path) -> None:
     (folder / "wiki.xml.bz2").write_bytes(bz2.compress(dump))
     hypotheses = [{"text": text, "score": -4.0} for text in sentences[:3]]
     write("nbest.jsonl", json.dumps({"id": "u1", "hypotheses": hypotheses}) + "\n")
+    dev = {"id": "d1", "reference": sentences[0], "hypotheses": hypotheses}
+    write("dev.jsonl", json.dumps(dev) + "\n")
+    write("text", f"u1 {sentences[0]}\n")
     write("tokens.txt", "0123456789abcdef0123456789abcdef\n")
     _write_examples(write)
     _write_annotated(write)

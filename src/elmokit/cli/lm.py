@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 from cyclopts import Parameter, validators
 
@@ -40,6 +40,7 @@ EXAMPLES = {
         'elmokit score "The cat sat on the mat ."',
         "elmokit score corpus.txt --json --model my-model",
         "elmokit score --nbest nbest.jsonl -o ranked.jsonl --weight 0.3",
+        "elmokit score --nbest nbest.jsonl --dev dev.jsonl --references text --forward",
     ),
     "perplexity": (
         "elmokit perplexity heldout.txt",
@@ -92,6 +93,37 @@ AS_IT_IS = Loading()
 """All parts come with the model."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class NbestOptions:
+    """How n-best lists are read, tuned and measured."""
+
+    references: Annotated[
+        Path | None,
+        Parameter(
+            help="What was said, lines UTTERANCE WORDS ...: prints the word error rate of --nbest "
+            "before and after to standard error."
+        ),
+    ] = None
+    dev: Annotated[
+        Path | None,
+        Parameter(
+            help="Other n-best lists: the weight with the lowest word error rate there is taken."
+        ),
+    ] = None
+    dev_references: Annotated[
+        Path | None,
+        Parameter(help="What was said in --dev, unless its records have a reference each."),
+    ] = None
+    acoustic_scale: Annotated[float, Parameter(help="Scale of Kaldi's acoustic costs.")] = 0.1
+    forward: Annotated[
+        bool, Parameter(help="Rescore with the forward direction alone, on a CPU in int8: faster.")
+    ] = False
+
+
+AS_THEY_ARE = NbestOptions()
+
+
 def load_predicting(model: str | None, loading: Loading, *, tokens: bool = False) -> Elmo:
     """Load a model as the verbs' options ask."""
     import elmokit
@@ -114,6 +146,7 @@ def score(  # noqa: D417 - options that verbs share bring their own help
     nbest: Path | None = None,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     weight: Annotated[float, Parameter(validator=validators.Number(gte=0, lte=1))] = 0.5,
+    nbest_options: NbestOptions = AS_THEY_ARE,
     tokens: Tokens = False,
     field: Field = "text",
     batch_tokens: Annotated[int, AtLeastOne] = 4096,
@@ -129,15 +162,16 @@ def score(  # noqa: D417 - options that verbs share bring their own help
         text: A file in any format that encode reads, one sentence per line; - or nothing for
             standard input; or a sentence: an argument that is not a file and does not look like
             one (no spaces, but a / or an extension such as .txt).
-        nbest: JSON lines {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...]}. Each
-            hypothesis gets an lm_score, and each list is sorted by
+        nbest: N-best lists as Kaldi, ESPnet, Whisper or sherpa-onnx write them (a file or a
+            folder), or JSON lines {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...]}.
+            Each hypothesis gets an lm_score, and each list is sorted by
             (1 - weight) * score + weight * lm_score, highest first.
         output: File for the rescored lists; by default standard output.
         weight: Weight of the language model, from 0 to 1.
         batch_tokens: Maximum number of tokens per batch.
     """
-    from elmokit.files import atomic_file, check_output
-    from elmokit.lm.rescoring import read_nbest, rescore
+    from elmokit.files import check_output
+    from elmokit.lm.nbest import read_nbest
     from elmokit.lm.scoring import score_stream
     from elmokit.text.readers import read_texts
 
@@ -146,18 +180,9 @@ def score(  # noqa: D417 - options that verbs share bring their own help
             raise UsageError("Give TEXT or --nbest FILE, one of the two.")
         if output is not None:
             check_output(output, nbest, model, *loading.files)
-        records = read_nbest(nbest)
+        records = read_nbest(nbest, acoustic_scale=nbest_options.acoustic_scale)
         elmo = load_predicting(model, loading, tokens=tokens)
-        ranked = rescore(elmo, records, weight, batch_tokens=batch_tokens)
-        with ExitStack() as stack:
-            file: TextIO = sys.stdout
-            if output is not None:
-                path = stack.enter_context(atomic_file(output))
-                file = stack.enter_context(
-                    open(path, "w", encoding="utf-8", errors="backslashreplace")
-                )
-            for record in ranked:
-                print(json.dumps(record, ensure_ascii=False), file=file)
+        _rescore(elmo, records, nbest_options, weight, output, batch_tokens)
         return
     if output is not None:
         raise UsageError("--output goes with --nbest; scores go to standard output.")
@@ -178,6 +203,45 @@ def score(  # noqa: D417 - options that verbs share bring their own help
             print(f"{numbers}  {' '.join(result.tokens)}")
     if not as_json:
         suggest(f"elmokit perplexity FILE{model_option(model)}")
+
+
+def _rescore(
+    elmo: Elmo,
+    records: Iterable[dict[str, Any]],
+    options: NbestOptions,
+    weight: float,
+    output: Path | None,
+    batch_tokens: int,
+) -> None:
+    from elmokit.files import atomic_file
+    from elmokit.lm.nbest import read_nbest, read_references
+    from elmokit.lm.rescoring import WordErrors, forward_only, rescore, tune_weight, word_errors
+
+    spoken = None if options.references is None else read_references(options.references)
+    if options.forward:
+        elmo = forward_only(elmo, "int8" if elmo.device.type == "cpu" else "float32")
+    if options.dev is not None:
+        dev = read_nbest(options.dev, acoustic_scale=options.acoustic_scale)
+        said = None if options.dev_references is None else read_references(options.dev_references)
+        tuned = tune_weight(elmo, dev, said, batch_tokens=batch_tokens)
+        weight = next(iter(tuned))
+        rates = f"{tuned[0.0].rate:.2%} before, {tuned[weight].rate:.2%} with weight {weight:g}"
+        print(f"word error rate, {options.dev}: {rates}", file=sys.stderr)
+    before = after = WordErrors(0, 0)
+    with ExitStack() as stack:
+        file: TextIO = sys.stdout
+        if output is not None:
+            path = stack.enter_context(atomic_file(output))
+            file = stack.enter_context(open(path, "w", encoding="utf-8", errors="backslashreplace"))
+        for record in rescore(elmo, records, weight, batch_tokens=batch_tokens):
+            print(json.dumps(record, ensure_ascii=False), file=file)
+            if spoken is not None and record["hypotheses"]:
+                errors = word_errors(record, spoken)
+                scores = [hypothesis["score"] for hypothesis in record["hypotheses"]]
+                before += errors[scores.index(max(scores))]
+                after += errors[0]
+    if spoken is not None:
+        print(f"word error rate: {before.rate:.2%} before, {after.rate:.2%} after", file=sys.stderr)
 
 
 def _is_sentence(text: str) -> bool:

@@ -1,6 +1,4 @@
-"""Rescoring the n-best lists of a speech recogniser or translator.
-
-The lists come as JSON lines, one utterance per line::
+"""Rescoring the n-best lists of a speech recogniser or translator; `nbest` reads them.
 
     {"id": "a1", "hypotheses": [{"text": "recognise speech", "score": -12.3}, ...]}
 
@@ -9,23 +7,23 @@ Scores are natural logarithms, the higher the better.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, tee
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from elmokit.errors import ConfigError, DataError
+from elmokit.engines import Precision
+from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.lm.language_model import BATCH_TOKENS
+from elmokit.lm.nbest import Record, checked
 from elmokit.lm.scoring import score_stream
-from elmokit.text.readers import numbered_lines
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
 
-Record = dict[str, Any]
+WEIGHTS = tuple(number / 20 for number in range(21))
+"""What `tune_weight` tries."""
 
 
 def rescore(
@@ -53,9 +51,9 @@ def rescore(
     """
     if not 0 <= weight <= 1:
         raise ConfigError(f"weight={weight!r}: give a number from 0 to 1")
-    checked = (_checked(record, f"record {i}") for i, record in enumerate(records, start=1))
+    known = (checked(record, f"record {i}") for i, record in enumerate(records, start=1))
     # The second iterator is a batch window ahead of the first; tee buffers just that.
-    pending, prefetched = tee(checked)
+    pending, prefetched = tee(known)
     texts = (hypothesis["text"] for record in prefetched for hypothesis in record["hypotheses"])
     scores = score_stream(elmo, texts, batch_tokens=batch_tokens)
 
@@ -82,48 +80,97 @@ def combined_score(hypothesis: Record, weight: float) -> float:
     return float((1 - weight) * hypothesis["score"] + weight * hypothesis["lm_score"])
 
 
-def read_nbest(source: str | Path) -> Iterator[Record]:
-    """Read n-best lists from a file of JSON lines, one at a time; blank lines are skipped.
+@dataclass(frozen=True)
+class WordErrors:
+    """Errors of recognised words against references."""
+
+    errors: int
+    """Substitutions, deletions and insertions."""
+    words: int
+    """Words of the references."""
+
+    @property
+    def rate(self) -> float:
+        """The word error rate."""
+        return self.errors / self.words if self.words else math.nan
+
+    def __add__(self, other: WordErrors) -> WordErrors:
+        return WordErrors(self.errors + other.errors, self.words + other.words)
+
+
+def word_errors(record: Record, references: Mapping[str, str] | None = None) -> list[WordErrors]:
+    """Errors of each hypothesis, by jiwer; words are what spaces separate.
 
     Args:
-        source: A path, or ``"-"`` for standard input.
+        record: An utterance.
+        references: What was said, by ``id``; left out, the record's ``reference``.
 
     Raises:
-        DataError: At once if there is no such file; while reading, if a line is not what it
-            should be; the message names the file and the line.
+        DataError: There is no reference.
+        MissingExtraError: Without the package of the extra ``asr``.
     """
-    lines = numbered_lines(source)
-    name = "standard input" if source == "-" else os.fspath(source)
+    try:
+        import jiwer
+    except ImportError as error:
+        raise MissingExtraError("jiwer", "asr", "the word error rate") from error
+    key = str(record.get("id"))
+    reference = record.get("reference") if references is None else references.get(key)
+    if not isinstance(reference, str):
+        raise DataError(f"utterance {key!r}: no reference, so its errors cannot be counted")
+    words = len(reference.split())
+    found = []
+    for hypothesis in record["hypotheses"]:
+        text = hypothesis["text"]
+        said = text if isinstance(text, str) else " ".join(text)
+        errors = max(words, len(said.split()))  # where one of the two is empty
+        if words and said.split():
+            out = jiwer.process_words(" ".join(reference.split()), " ".join(said.split()))
+            errors = out.substitutions + out.deletions + out.insertions
+        found.append(WordErrors(errors, words))
+    return found
 
-    def records() -> Iterator[Record]:
-        for number, line in lines:
-            if line.isspace():
-                continue
-            where = f"{name}, line {number}"
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{where}: not a line of JSON ({error})") from None
-            yield _checked(record, where)
 
-    return records()
+def tune_weight(
+    elmo: Elmo,
+    records: Iterable[Record],
+    references: Mapping[str, str] | None = None,
+    *,
+    batch_tokens: int = BATCH_TOKENS,
+) -> dict[float, WordErrors]:
+    """Errors of the best hypotheses for each weight of `WEIGHTS`, the best weight first.
+
+    Where two are equal, the smaller weight is first. Arguments and errors are those of `rescore`
+    and `word_errors`.
+    """
+    totals = dict.fromkeys(WEIGHTS, WordErrors(0, 0))
+    for record in rescore(elmo, records, 0.0, batch_tokens=batch_tokens):
+        hypotheses = record["hypotheses"]
+        if not hypotheses:
+            continue
+        errors = word_errors(record, references)
+        for weight in WEIGHTS:
+            scores = [combined_score(hypothesis, weight) for hypothesis in hypotheses]
+            totals[weight] += errors[scores.index(max(scores))]
+    if not totals[0].words:
+        raise DataError("no utterance has hypotheses and a reference with words: nothing to tune")
+    return dict(sorted(totals.items(), key=lambda pair: (pair[1].errors, pair[0])))
 
 
-def _checked(record: Any, where: str) -> Record:
-    hypotheses = record.get("hypotheses") if isinstance(record, dict) else None
-    if not isinstance(hypotheses, list):
-        raise DataError(f"{where}: expected an object with a list 'hypotheses'")
-    for number, hypothesis in enumerate(hypotheses, start=1):
-        here = f"{where}, hypothesis {number}"
-        if not isinstance(hypothesis, dict):
-            raise DataError(f"{here}: expected an object with 'text' and 'score'")
-        text, score = hypothesis.get("text"), hypothesis.get("score")
-        if not isinstance(text, str) and not (
-            isinstance(text, list) and all(isinstance(token, str) for token in text)
-        ):
-            raise DataError(f"{here}: 'text' must be a string or a list of tokens")
-        if isinstance(score, bool) or not isinstance(score, int | float):
-            raise DataError(f"{here}: 'score' must be a number")
-        if not abs(score) <= sys.float_info.max:  # no NaN, and no whole number without bounds
-            raise DataError(f"{here}: 'score' must be finite")
-    return cast(Record, record)
+def forward_only(elmo: Elmo, precision: Precision = "int8") -> Elmo:
+    """The same model without its backward direction, which halves the LSTM's work.
+
+    ``lm_score`` is then the forward log-probability alone.
+    """
+    checkpoint = elmo.checkpoint()
+    config = checkpoint.config
+    forward = replace(config, lstm=replace(config.lstm, backward=False))
+    weights = {
+        name: tensor
+        for name, tensor in checkpoint.weights.items()
+        if not name.startswith("lstm.backward_stack.")
+    }
+    return type(elmo)(
+        replace(checkpoint, config=forward, weights=weights),
+        device=elmo.device,
+        precision=precision,
+    )
