@@ -1,6 +1,6 @@
 """How long rescoring takes, as a real-time factor, and what the fast path costs.
 
-Run: python -m benchmarks.models.rescoring MODEL [--lists 20] [--n 10] [--save NAME]
+Run: python -m benchmarks.models.rescoring MODEL [--lists 8] [--n 10] [--save NAME]
 
 There is no audio here. Sentences of tests/data are the utterances; their n-best lists are made by
 replacing a random word by a random one of the text, 10 hypotheses each. The real-time factor is the
@@ -47,7 +47,7 @@ def lists_of(elmo: elmokit.Elmo, count: int, n: int) -> list[dict[str, object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", help="anything that elmokit.load reads")
-    parser.add_argument("--lists", type=int, default=20)
+    parser.add_argument("--lists", type=int, default=8)
     parser.add_argument("--n", type=int, default=10)
     parser.add_argument("--save", metavar="NAME", help="write results/rescoring_NAME.txt")
     options = parser.parse_args()
