@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import shutil
 import typing
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ ATTEMPTS = {
     "encode --output": ["encode {text} -o {victim}.h5"],
     "table --output": ["table {text} -o {victim}", "table words.txt -o {victim} --model {text}"],
     "score --output": ["score --nbest {text} -o {victim}"],
+    "surprisal --output": ["surprisal {text} -o {victim}.csv"],
     "predict --output": [
         "predict {predictor} {text} -o {victim} --write jsonl",
         "predict {predictor} words.txt -o {predictor}/weights.safetensors --write jsonl",
@@ -60,6 +62,8 @@ ATTEMPTS = {
     "probe change --report": ["probe change words.txt a.txt --gold {scores} --report {scores}"],
     "probe robustness --plot": ["probe robustness {text} --plot {victim}"],
     "probe robustness --report": ["probe robustness words.txt --against {text} --report {victim}"],
+    "probe pairs --plot": ["probe pairs {text} --plot {victim}"],
+    "probe pairs --report": ["probe pairs {text} --report {victim}"],
     "probe layers --plot": ["probe layers {predictor} --plot {predictor}/report.md"],
     "probe layers --report": ["probe layers {predictor} --report {predictor}/report.md"],
 }
@@ -123,7 +127,8 @@ def test_no_verb_writes_over_its_input(inputs, tmp_path, monkeypatch, run, attem
     if link != "same" and "{victim}" not in attempt:
         pytest.skip("no file to be linked")
     monkeypatch.chdir(inputs)
-    text = tmp_path / "text.h5" if "{victim}.h5" in attempt else tmp_path / "text.jsonl"
+    ending = re.search(r"\{victim\}(\.\w+)", attempt)  # where the verb wants one of its own
+    text = tmp_path / f"text{ending[1] if ending else '.jsonl'}"
     text.write_bytes((inputs / "text").read_bytes())
     victim = text
     if link != "same":
@@ -131,7 +136,7 @@ def test_no_verb_writes_over_its_input(inputs, tmp_path, monkeypatch, run, attem
         victim.hardlink_to(text) if link == "hard" else victim.symlink_to(text)
     names = ("predictor", "model", "hdf5", "corpus", "folder", "scores")
     made = {name: str(inputs / name) for name in names}
-    shown = victim.with_suffix("") if "{victim}.h5" in attempt else victim
+    shown = victim.with_suffix("") if ending else victim
     line = attempt.format(text=text, victim=shown, **made)
     before, given = contents(inputs), text.read_bytes()
     result = run(*line.split())

@@ -206,7 +206,8 @@ LOSSES = {
 
 def total_loss(trainer: PretrainTrainer, batch: LmBatch) -> tuple[torch.Tensor, list[UsedRows]]:
     states = trainer._bilm.zero_states(trainer._config.data.rows)
-    top, states = trainer._forward(batch, states, 0.0, torch.float64)
+    layers = trainer._forward(trainer._bilm, batch, states, 0.0, torch.float64)
+    top = torch.stack(layers[-1].halves)
     sums, rows = trainer._loss(top, batch)
     return sums.mean() / top.shape[1], rows
 
@@ -457,7 +458,7 @@ def test_dropout_falls_where_the_original_puts_it(corpus, tmp_path):
     bilm, batch, share = trainer._bilm, next(trainer._prefetched()), 0.4
     states = bilm.zero_states(4)
     torch.manual_seed(5)
-    found, _ = trainer._forward(batch, states, share, torch.float32)
+    found = torch.stack(trainer._forward(bilm, batch, states, share, torch.float32)[-1].halves)
     torch.manual_seed(5)
     x = torch.cat([bilm.encoder(group) for group in batch.inputs])[batch.word_indices]
     windows = Windows(batch.word_indices, None)
