@@ -135,7 +135,7 @@ def test_from_pretrained_is_load(elmo):
 
 def test_options_that_type_checkers_know_are_those_of_the_functions():
     for function, known in (
-        (elmokit.Elmo.encode, {*TextOptions.__annotations__, "output"}),
+        (elmokit.Elmo.encode, {*TextOptions.__annotations__, "output", "context"}),
         (elmokit.Elmo.encode_stream, {*StreamOptions.__annotations__, "output"}),
         (elmokit.tasks.fit, {*FitOptions.__annotations__, "task", "train", "dev"}),
         (ElmoEmbedding.__init__, {*EmbeddingOptions.__annotations__, "source", "outputs"}),

@@ -59,6 +59,7 @@ def write_inputs(folder: Path) -> None:
     def write(name: str, text: str) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
+    write("documents.txt", "the bank lent money\nhe left\n\na river bank\n")
     write("targets.txt", "cell_nn\nplane_nn\n")
     write("blimp.jsonl", '{"sentence_good": "He has won .", "sentence_bad": "He have won ."}\n')
 

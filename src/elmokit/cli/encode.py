@@ -40,6 +40,7 @@ EXAMPLES = (
     "elmokit encode proteins.fasta.gz -o residues.h5 -m seqvec --layers sum",
     "elmokit encode tcr.csv -o tcr.npz --sequences --field cdr3 --ids id --pool mean",
     "elmokit encode corpus.txt -o vectors.safetensors --precision int8",
+    "elmokit encode documents.txt -o vectors.h5 --context document",
     "zcat tokenised.gz | elmokit encode - -o vectors.npz --tokens",
     "elmokit encode part1.txt part2.txt -o vectors --engine ray --workers 2",
 )
@@ -65,6 +66,7 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
     dtype: Literal["float32", "float16"] = "float32",
     state: Literal["fresh", "warm", "carry"] = "fresh",
     carry_rows: Annotated[int, AtLeastOne] = 64,
+    context: Literal["sentence", "document"] = "sentence",
     batch_tokens: Annotated[int | None, AtLeastOne] = None,
     device: Device = None,
     precision: Literal["float32", "bfloat16", "int8"] = "float32",
@@ -95,6 +97,8 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
             state. carry: line r of a block of --carry-rows lines starts from the final state of
             line r of the previous block, as in AllenNLP's elmo command.
         carry_rows: Lines per block, with --state carry.
+        context: document: blank lines are between documents, and the LSTM state runs through the
+            sentences of each, in both directions.
         batch_tokens: Maximum number of tokens per batch; 4096 on a CPU, 32768 on a GPU.
         precision: Precision of the matmuls on a CPU. bfloat16 and int8 are faster
             where the CPU supports them, and less exact.
@@ -118,6 +122,8 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         raise UsageError(
             "Sequences are split into residues, without --tokens, --tokenizer and --sentences."
         )
+    others = engine == "ray" or sentences or sequences or state == "carry"
+    _check_context(context, others or any(map(is_fasta, sources)))
     if engine == "ray":
         # What independent workers cannot support.
         if state == "carry":
@@ -166,9 +172,17 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         counts = write_vectors(
             elmo, texts, writer, progress=not os.path.isfile(source),
             carry_rows=carry_rows if state == "carry" else None, layers=choice,
-            pool=pool, state=state, batch_tokens=batch_tokens,
+            pool=pool, state=state, context=context, batch_tokens=batch_tokens,
         )  # fmt: skip
     _report(counts, time.perf_counter() - start, output, key or "0")
+
+
+def _check_context(context: str, with_others: bool) -> None:
+    if context == "document" and with_others:
+        raise UsageError(
+            "--context document takes lines of text with blank lines between documents, without "
+            "--engine ray, --sentences, --sequences and --state carry."
+        )
 
 
 def _open_texts(

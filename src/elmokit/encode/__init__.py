@@ -1,10 +1,10 @@
 """Encoding: model → vectors → files.
 
-loading loads a model and checks embedded ones; elmo holds the `Elmo` class;
-embedder makes token vectors, each distinct word once, and initial states; layers combines layers
-and pools tokens as requested; embedding is a layer for your own PyTorch model; similarity compares
-words in context, use_map draws them; writers writes vector files, one sentence at a time; speed
-measures a model's own throughput.
+loading loads a model and checks embedded ones; elmo holds the `Elmo` class; document_context lets
+the state run through a document; embedder makes token vectors, each distinct word once,
+and initial states; layers combines layers and pools tokens as requested; embedding is a layer for
+your own PyTorch model; similarity compares words in context, use_map draws them; writers writes
+vector files, one sentence at a time; speed measures a model's own throughput.
 """
 
 from __future__ import annotations

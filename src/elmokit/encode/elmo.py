@@ -20,6 +20,7 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.checkpoints.export import Format, export_model
 from elmokit.checkpoints.native import Storage
 from elmokit.config import ModelConfig
+from elmokit.encode.document_context import encode_documents
 from elmokit.encode.embedder import (
     STATES,
     WARM_UP,
@@ -43,7 +44,7 @@ from elmokit.encode.layers import (
     pool_tokens,
     stack_pooled,
 )
-from elmokit.encode.similarity import LayerSimilarities, Use, similar, similarity
+from elmokit.encode.similarity import LayerSimilarities, Use, sentence_similarity, similar
 from elmokit.engines import (
     Device,
     LstmState,
@@ -78,6 +79,7 @@ Sentence = str | Sequence[str]
 """A sentence as text, which is tokenised, or as its tokens."""
 
 Sentences = Iterable[Sentence]
+Documents = Iterable[Iterable[Sentence]]
 
 Numpy = Literal["numpy"]
 Torch = Literal["torch"]
@@ -228,13 +230,18 @@ class Elmo:
     def encode(
         self, sentences: Sentences, *, output: Torch, **options: Unpack[PooledOptions]
     ) -> Tensor: ...
+    @overload
+    def encode(
+        self, sentences: Documents, *, context: Literal["document"], **options: Unpack[TextOptions]
+    ) -> list[list[Vectors]]: ...
     def encode(
         self,
-        sentences: str | Sentences,
+        sentences: Any,  # the overloads say what
         *,
         layers: Layers = "mean",
         pool: Pool | None = None,
         state: State = "fresh",
+        context: Literal["sentence", "document"] = "sentence",
         output: Output = "numpy",
         batch_tokens: int | None = None,
         progress: bool = True,
@@ -251,6 +258,8 @@ class Elmo:
                 vectors depend on nothing else. ``"warm"``: every sentence starts from the
                 same warmed-up state. ``"carry"``: this call is one batch, and its row r starts
                 where row r of the call before ended, as the original code always did.
+            context: ``"document"``: the sentences are documents, lists of sentences; the state
+                runs through each in both directions, and a list of vectors comes for each.
             output: Arrays of numpy, or tensors of torch on the model's device.
             batch_tokens: The most tokens run together; left out, what suits the device.
             progress: Show a progress bar on a terminal when it takes long.
@@ -265,6 +274,11 @@ class Elmo:
         Warns:
             AmbiguousInputWarning: A list of strings looks like the tokens of one sentence.
         """
+        if context != "sentence":
+            return list(encode_documents(
+                self, sentences, context, layers=layers, pool=pool, state=state, output=output,
+                batch_tokens=batch_tokens, **other,
+            ))  # fmt: skip
         single = isinstance(sentences, str)
         if not single:
             check_sentences(sentences, self.config.text.tokenizer)
@@ -413,18 +427,7 @@ class Elmo:
             without tokens has similarity 0. For words in context, encode and use
             `elmokit.similarity`.
         """
-        if isinstance(layers, str) and layers == "all":
-            raise ConfigError("layers='all': a sentence has one vector; choose a layer or 'mean'")
-        sides = []
-        for given in (a, b):
-            batch = [given] if isinstance(given, str) else given
-            sides.append(self.encode(batch, layers=layers, pool="mean"))
-        table = similarity(sides[0][:, None], sides[1])  # (N, M)
-        if isinstance(b, str):
-            table = table[:, 0]
-        if isinstance(a, str):
-            table = table[0]
-        return table if table.ndim else float(table)
+        return sentence_similarity(self, a, b, layers)
 
     @overload
     def similar(

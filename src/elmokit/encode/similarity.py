@@ -62,6 +62,24 @@ def similarity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     return np.clip(result, -1.0, 1.0)  # rounding may exceed 1
 
 
+def sentence_similarity(
+    elmo: Elmo, a: str | Iterable[Sentence], b: str | Iterable[Sentence], layers: Layers
+) -> float | NDArray[np.float64]:
+    """See `Elmo.similarity`."""
+    if isinstance(layers, str) and layers == "all":
+        raise ConfigError("layers='all': a sentence has one vector; choose a layer or 'mean'")
+    sides = []
+    for given in (a, b):
+        batch = [given] if isinstance(given, str) else given
+        sides.append(elmo.encode(batch, layers=layers, pool="mean"))
+    table = similarity(sides[0][:, None], sides[1])  # (N, M)
+    if isinstance(b, str):
+        table = table[:, 0]
+    if isinstance(a, str):
+        table = table[0]
+    return table if table.ndim else float(table)
+
+
 def occurrences(tokens: Sequence[str], word: str) -> list[int]:
     """Positions of the tokens that are exactly `word`."""
     return [position for position, token in enumerate(tokens) if token == word]

@@ -27,7 +27,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from itertools import islice, tee
+from itertools import groupby, islice, tee
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from elmokit.encode.document_context import encode_documents
 from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.files import atomic_file, create_hdf5, final_path
 
@@ -254,6 +255,7 @@ def write_vectors(
     first: int = 0,
     progress: bool = True,
     carry_rows: int | None = None,
+    context: str = "sentence",
     **options: Any,
 ) -> WrittenCounts:
     """Encode a stream of texts into an open writer, numbered from `first` on.
@@ -265,6 +267,7 @@ def write_vectors(
         first: The number of the first sentence.
         progress: Show a bar if standard error is a terminal.
         carry_rows: Sentences per call, when the state is carried from one call to the next.
+        context: ``"document"``: the state runs through the sentences between empty ones.
         **options: As for `Elmo.encode_stream`.
     """
     from tqdm.auto import tqdm
@@ -273,7 +276,10 @@ def write_vectors(
     pending, prefetched = tee(_records(elmo, texts))
     words = (tokens for *_, tokens in prefetched)
     blocks = [words] if carry_rows is None else _blocks(words, carry_rows)
-    vectors = (array for block in blocks for array in elmo.encode_stream(block, **options))
+    arrays: Iterable[Iterable[Any]] = (elmo.encode_stream(block, **options) for block in blocks)
+    if context != "sentence":
+        arrays = encode_documents(elmo, _documents(words), context, **options)
+    vectors = (array for some in arrays for array in some)
     counts = WrittenCounts()
     # disable=None: no bar when standard error is no terminal.
     for (id, sentence, tokens), array in tqdm(
@@ -297,6 +303,13 @@ def _records(
         else:
             tokens = elmo.tokenize(text.text) if text.tokens is None else text.tokens
             yield text.id, text.text, tokens
+
+
+def _documents(words: Iterator[list[str]]) -> Iterator[list[list[str]]]:
+    """Runs of sentences with tokens; one without is a document of its own, and keeps its number."""
+    for filled, group in groupby(words, key=bool):
+        run = list(group)
+        yield from [run] if filled else [[blank] for blank in run]
 
 
 def _blocks(words: Iterator[list[str]], rows: int) -> Iterator[list[list[str]]]:
