@@ -159,6 +159,8 @@ def test_main_does_not_hide_bugs(monkeypatch):
 @pytest.mark.parametrize("suffix", ["h5", "safetensors"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_main_interrupt_leaves_nothing(tmp_path, model, number, suffix):
+    if signal.getsignal(number) is signal.SIG_IGN:  # by nohup; a child inherits that
+        pytest.skip(f"{signal.Signals(number).name} is ignored here")
     output = f"out.{suffix}"
     command = [sys.executable, "-m", "elmokit", "encode", "-", "-o", output, "--model", model]
     with subprocess.Popen(
