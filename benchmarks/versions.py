@@ -34,6 +34,7 @@ CORE = (
     "tests/checkpoints/test_formats.py",
     "tests/checkpoints/test_tf_bundle.py",
     "tests/checkpoints/test_round_trips.py",
+    "tests/checkpoints/test_downloads.py",
     "tests/engines",
     "tests/training/test_losses.py",
     "tests/training/test_trainer.py",
@@ -54,8 +55,12 @@ EXTRAS = {
     "track": ("tests/training/test_tensorboard.py",),
     "onnx": ("tests/checkpoints/test_onnx_export.py", "tests/integrations/test_onnx_elmo.py"),
     "web": ("tests/server/test_routes.py",),
+    "asr": ("tests/lm/test_rescoring.py",),
 }
-SHOWN = ("torch", "numpy", "h5py", "safetensors", "huggingface-hub", "cyclopts", "tqdm")
+SHOWN = (
+    "torch", "numpy", "h5py", "safetensors", "huggingface-hub", "requests", "urllib3", "cyclopts",
+    "tqdm",
+)  # fmt: skip
 TEST_TOOLS = ("pytest", "hypothesis")
 TEST_TOOLS_OF_EXTRAS = ("httpx", "httpx2", "seqeval")
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda|triton)")
