@@ -19,16 +19,17 @@ from golden_models import assert_same_model, assert_same_weights, golden
 
 import elmokit
 from benchmarks.reliability import downloads
-from benchmarks.reliability.downloads import (
+from benchmarks.reliability.downloads import PATHS
+from benchmarks.reliability.faulty_hosts import (
     BREAKS,
     ENDS,
-    PATHS,
     QUICK,
     Exchange,
     Hosts,
     Served,
     answer,
     break_off,
+    hang_up,
     slowly,
 )
 from elmokit.checkpoints import cached_models, find_published, transfer
@@ -281,7 +282,7 @@ def test_broken_download_is_resumed(hosts, folder):
 
 
 def test_next_call_resumes_what_a_failed_one_has_left(hosts, folder):
-    hosts.faults[WEIGHTS] = [break_off(0.5), *[downloads.hang_up] * (QUICK.tries - 1)]
+    hosts.faults[WEIGHTS] = [break_off(0.5), *[hang_up] * (QUICK.tries - 1)]
     refused("original")
     hosts.requests.clear()
     elmokit.download("original")

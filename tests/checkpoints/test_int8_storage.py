@@ -15,10 +15,12 @@ from safetensors.torch import load_file
 import elmokit
 from elmokit.checkpoints import native, quantized
 from elmokit.checkpoints.checkpoint import Checkpoint
+from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, SoftmaxConfig
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.similarity import similarity
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.files import write_tensors
+from elmokit.model.init import random_model
 
 SENTENCES = ["the bank of the river", "she works in a bank in London", "苹果 很 甜 。"]
 
@@ -196,17 +198,18 @@ def assert_near(ours: Checkpoint, theirs: Checkpoint) -> None:
             assert (error <= 0.501 * step).all(), name
 
 
-def test_compact_model_has_the_vectors_of_int8_and_a_rounder_softmax(tmp_path):
-    from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, SoftmaxConfig
-    from elmokit.model.init import random_model
-
+def random_checkpoint(cells: int, width: int) -> Checkpoint:
     config = ModelConfig(
-        characters=CharacterConfig(filters=((1, 32), (2, 64)), highways=1),
-        lstm=LstmConfig(cells=64, width=33),
+        characters=CharacterConfig(filters=((1, 32), (3, 64)), highways=1),
+        lstm=LstmConfig(cells=cells, width=width),
         softmax=SoftmaxConfig(words=500),
     )
-    weights = random_model(config, seed=0).state_dict()
-    checkpoint = Checkpoint(config, weights, "random", "random")
+    return Checkpoint(config, random_model(config, seed=0).state_dict(), "random", "random")
+
+
+def test_compact_model_has_the_vectors_of_int8_and_a_rounder_softmax(tmp_path):
+    checkpoint = random_checkpoint(cells=64, width=33)
+    weights = checkpoint.weights
     read = {}
     for storage in ("int8", "compact"):
         native.write(checkpoint, tmp_path / storage, storage)
@@ -224,17 +227,10 @@ def test_compact_model_has_the_vectors_of_int8_and_a_rounder_softmax(tmp_path):
 
 
 def test_int4_model_has_all_whole_groups_in_int4_and_the_rest_in_int8(tmp_path):
-    from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, SoftmaxConfig
-    from elmokit.model.init import random_model
-
-    config = ModelConfig(
-        characters=CharacterConfig(filters=((1, 64), (3, 96)), highways=1),
-        lstm=LstmConfig(cells=96, width=64),
-        softmax=SoftmaxConfig(words=500),
-    )
-    weights = random_model(config, seed=0).state_dict()
-    native.write(Checkpoint(config, weights, "random", "random"), tmp_path / "int4", "int4")
-    native.write(Checkpoint(config, weights, "random", "random"), tmp_path / "int8", "int8")
+    checkpoint = random_checkpoint(cells=96, width=64)
+    weights = checkpoint.weights
+    for storage in ("int4", "int8"):
+        native.write(checkpoint, tmp_path / storage, storage)
     read, int8 = (native.read(tmp_path / storage).weights for storage in ("int4", "int8"))
     stored = load_file(tmp_path / "int4" / "model.safetensors")
     kinds = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in stored.items()}
@@ -269,15 +265,7 @@ INT4_DAMAGES = {
 
 @pytest.mark.parametrize("damage", INT4_DAMAGES)
 def test_int4_file_that_does_not_fit_is_refused(tmp_path, damage):
-    from elmokit.config import CharacterConfig, LstmConfig, ModelConfig
-    from elmokit.model.init import random_model
-
-    config = ModelConfig(
-        characters=CharacterConfig(filters=((1, 64),), highways=1),
-        lstm=LstmConfig(cells=96, width=64),
-    )
-    weights = random_model(config, seed=0).state_dict()
-    native.write(Checkpoint(config, weights, "random", "random"), tmp_path / "int4", "int4")
+    native.write(random_checkpoint(cells=96, width=64), tmp_path / "int4", "int4")
     path = tmp_path / "int4" / "model.safetensors"
     tensors = load_file(path)
     INT4_DAMAGES[damage](tensors)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.reliability.downloads import PATHS, Hosts, Served
+from benchmarks.reliability.downloads import PATHS
+from benchmarks.reliability.faulty_hosts import Hosts, Served
 
 STANDARD = Path(__file__).parents[1] / "golden" / "bilm-hdf5" / "standard"
 
