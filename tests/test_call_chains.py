@@ -21,10 +21,10 @@ LIMITS = {
     "pretrain, text file": ("chain", 25),
     "tasks.fit tag": ("chain", 26),  # with limits.py and locks.py, which all rooms share
 }
-MOST_FILES = 222
+MOST_FILES = 230
 # Raised by hand, with a reason: 39,000 for the first layout; the rest for bounded readers, locks, a
 # typed facade and the checks of the command line.
-MOST_LINES = 49_000
+MOST_LINES = 51_000
 
 
 @pytest.fixture(scope="module")
