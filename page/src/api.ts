@@ -1,5 +1,6 @@
-/** The service, as the page calls it. Paths are relative, so that a proxy may add a prefix. */
+/** Requests and answers of the views, which do not know where the answers come from. */
 
+import type { Key } from "./i18n.ts";
 import type { Request } from "./snippets.ts";
 
 export interface Mix {
@@ -97,28 +98,38 @@ export class Refused extends Error {
   }
 }
 
-const TOKEN = "elmokit-token";
-
-export function hasToken(): boolean {
-  return sessionStorage.getItem(TOKEN) !== null;
+/** Where the page's answers come from: a service, or a model that runs in the browser. */
+export interface Backend {
+  offer(): Promise<Offer>;
+  post<T>(request: Request, signal: AbortSignal): Promise<T>;
+  /** The request as Python or as a command; null where nothing but this page can answer it. */
+  asPython(request: Request): string | null;
+  asCurl(request: Request): string | null;
+  /** Uses a token from now on, if the backend knows of tokens. */
+  useToken(token: string): void;
+  /** Whether it has saved predictors. */
+  readonly hasTasks: boolean;
+  readonly texts: {
+    /** Says where what the user enters goes. */
+    readonly privacy: Key;
+    /** Says that no answer came. */
+    readonly unreachable: Key;
+  };
 }
 
-export function useToken(token: string): void {
-  sessionStorage.setItem(TOKEN, token);
+let chosen: Backend | null = null;
+
+export function setBackend(backend: Backend): void {
+  chosen = backend;
 }
 
-/** Where the service is, without a slash at the end. */
-export function address(): string {
-  return new URL(".", location.href).href.replace(/\/$/, "");
+export function backend(): Backend {
+  if (chosen === null) throw new Error("setBackend first");
+  return chosen;
 }
 
-export async function offer(): Promise<Offer> {
-  return (await call("v1/models", {})) as Offer;
-}
-
-export async function post<T>(request: Request, signal: AbortSignal): Promise<T> {
-  const init = { method: "POST", body: JSON.stringify(request.body), signal };
-  return (await call(request.route, init, { "Content-Type": "application/json" })) as T;
+export function post<T>(request: Request, signal: AbortSignal): Promise<T> {
+  return backend().post<T>(request, signal);
 }
 
 /** How the model splits a text. */
@@ -133,23 +144,4 @@ export async function tokensOf(
     signal,
   );
   return answer.sentences[0]?.tokens ?? [];
-}
-
-async function call(
-  path: string,
-  init: RequestInit,
-  headers: Record<string, string> = {},
-): Promise<unknown> {
-  const token = sessionStorage.getItem(TOKEN);
-  if (token !== null) headers = { ...headers, Authorization: `Bearer ${token}` };
-  const answer = await fetch(path, { ...init, headers });
-  if (answer.ok) return answer.json();
-  const text = await answer.text();
-  let detail = text;
-  try {
-    detail = (JSON.parse(text) as { detail: string }).detail;
-  } catch {
-    // A proxy's answer need not be JSON: show its text.
-  }
-  throw new Refused(answer.status, detail);
 }

@@ -1,6 +1,6 @@
 /** The page around the views: which one, in which language, in which colours, for which model. */
 
-import { offer, Refused, useToken, type Model, type Offer } from "./api.ts";
+import { backend, Refused, type Model, type Offer } from "./api.ts";
 import { field, h, select } from "./dom.ts";
 import { firstLanguage, language, LANGUAGES, setLanguage, t, type Language } from "./i18n.ts";
 import { currentTheme, forgetPictures, setTheme, type Theme } from "./theme.ts";
@@ -14,6 +14,10 @@ import { tasks } from "./views/tasks.ts";
 const VIEWS = { context, layers, inspect, gap, tasks } satisfies Record<string, MakeView>;
 type ViewName = keyof typeof VIEWS;
 
+function viewNames(): ViewName[] {
+  return (Object.keys(VIEWS) as ViewName[]).filter((name) => name !== "tasks" || backend().hasTasks);
+}
+
 const THEMES: readonly Theme[] = ["auto", "light", "dark"];
 const STORAGE = { language: "elmokit-language", theme: "elmokit-theme" };
 
@@ -22,7 +26,7 @@ let chosenModel: string | null = null;
 
 function viewName(): ViewName {
   const name = location.hash.replace("#/", "");
-  return name in VIEWS ? (name as ViewName) : "context";
+  return viewNames().find((known) => known === name) ?? "context";
 }
 
 function render(): void {
@@ -42,7 +46,7 @@ function render(): void {
 }
 
 function navigation(): HTMLElement {
-  const links = (Object.keys(VIEWS) as ViewName[]).map((name) =>
+  const links = viewNames().map((name) =>
     h(
       "a",
       { href: `#/${name}`, "aria-current": name === viewName() ? "page" : null },
@@ -105,7 +109,7 @@ function currentModel(found: Offer): Model {
 function facts(found: Offer): string {
   const { name, layers, dim } = currentModel(found);
   const version = t("page.version", { version: found.version });
-  return `${name}: ${t("page.facts", { layers, dim })}. ${version}`;
+  return `${name}: ${t("page.facts", { layers, dim })}. ${version} ${t(backend().texts.privacy)}`;
 }
 
 /** Shows a form for a token, then loads again. */
@@ -113,8 +117,8 @@ function askForToken(): void {
   const input = h("input", { type: "password", autocomplete: "off", required: true });
   const send = (event: Event) => {
     event.preventDefault();
-    useToken(input.value);
-    void start();
+    backend().useToken(input.value);
+    void load();
   };
   const button = h("button", { type: "submit", class: "main" }, t("page.tokenSend"));
   const form = h("form", { onsubmit: send }, field(t("page.token"), input), button);
@@ -122,24 +126,27 @@ function askForToken(): void {
   input.focus();
 }
 
-async function start(): Promise<void> {
+async function load(): Promise<void> {
   render();
   try {
-    served = await offer();
+    served = await backend().offer();
     chosenModel = served.models[0]?.name ?? null;
     render();
   } catch (error) {
     if (error instanceof Refused && error.status === 401) return askForToken();
-    const message = error instanceof Refused ? error.message : t("page.unreachable");
+    const message = error instanceof Refused ? error.message : t(backend().texts.unreachable);
     document.querySelector("main")?.replaceChildren(h("p", { class: "status problem" }, message));
   }
 }
 
-setLanguage(firstLanguage(localStorage.getItem(STORAGE.language), navigator.languages));
-const theme = localStorage.getItem(STORAGE.theme);
-setTheme(THEMES.find((known) => known === theme) ?? "auto");
-window.addEventListener("hashchange", () => {
-  render();
-  document.querySelector("main")?.focus();
-});
-void start();
+/** Shows the page, with the backend that was set. */
+export function start(): void {
+  setLanguage(firstLanguage(localStorage.getItem(STORAGE.language), navigator.languages));
+  const theme = localStorage.getItem(STORAGE.theme);
+  setTheme(THEMES.find((known) => known === theme) ?? "auto");
+  window.addEventListener("hashchange", () => {
+    render();
+    document.querySelector("main")?.focus();
+  });
+  void load();
+}

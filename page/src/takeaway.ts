@@ -1,10 +1,10 @@
 /** What every view exports: the request as code, the data, the figure. */
 
-import { address, hasToken } from "./api.ts";
+import { backend } from "./api.ts";
 import { h } from "./dom.ts";
 import { t } from "./i18n.ts";
 import type { Figure } from "./plots/figure.ts";
-import { asCurl, asPython, type Request } from "./snippets.ts";
+import type { Request } from "./snippets.ts";
 
 export interface Result {
   readonly request: Request;
@@ -35,13 +35,19 @@ export function takeaway(name: string, figure: Figure, result: () => Result): HT
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   }
 
+  /** Copies the code that the backend has for the request; no button where it has none. */
+  function copier(label: string, write: (request: Request) => string | null): HTMLElement | null {
+    if (write(result().request) === null) return null;
+    return button(label, () => void copy(write(result().request) ?? ""));
+  }
+
   const button = (label: string, act: () => void) =>
     h("button", { type: "button", onclick: act }, label);
   return h(
     "section",
     { class: "takeaway", "aria-label": t("take.title") },
-    button(t("take.python"), () => void copy(asPython(result().request, address(), hasToken()))),
-    button(t("take.curl"), () => void copy(asCurl(result().request, address(), hasToken()))),
+    copier(t("take.python"), (request) => backend().asPython(request)),
+    copier(t("take.curl"), (request) => backend().asCurl(request)),
     button(t("take.data"), () => {
       const text = JSON.stringify(result().data, null, 1);
       save("json", new Blob([text], { type: "application/json" }));

@@ -457,7 +457,7 @@ def test_input_errors_are_explained(visit, registry, language):
         visitor.page.get_by_text(visitor.words["empty"]).wait_for()
         visitor.field("sentence").fill("one two three four five six seven eight nine")
         visitor.press("show")
-        visitor.page.get_by_text("this service takes 8 at a time").wait_for()
+        visitor.page.get_by_text("more than 8 tokens; send fewer at a time").wait_for()
         # The browser itself notes every answer that is a refusal.
         assert all("422" in error for error in visitor.errors)
         visitor.errors.clear()

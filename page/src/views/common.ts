@@ -1,6 +1,6 @@
 /** What the views share. */
 
-import { Refused, type Model, type Offer } from "../api.ts";
+import { backend, Refused, type Model, type Offer } from "../api.ts";
 import { h, type Child } from "../dom.ts";
 import { t, type Key } from "../i18n.ts";
 
@@ -48,7 +48,7 @@ export class Mistake extends Error {}
 
 function reason(error: unknown): string {
   if (error instanceof Refused || error instanceof Mistake) return error.message;
-  if (error instanceof TypeError) return t("page.unreachable");
+  if (error instanceof TypeError) return t(backend().texts.unreachable);
   throw error;
 }
 
