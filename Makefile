@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check matrix slow fuzz bench docs serve page page-test lock audit soak faults clean
+.PHONY: help demo test check matrix slow fuzz bench course docs serve page page-test lock audit soak faults clean
 
 # What torch's CUDA build brings; a CPU build has none of it.
 NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc \
@@ -79,6 +79,9 @@ soak: $(VENV)/.dev  ## run 200 clients with faults against the server (SECONDS=6
 faults: $(VENV)/.dev  ## break downloads; kill, stop and starve every verb that writes (KILLS=600; Linux, best as root)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reliability.downloads --downloads 1000 --save
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reliability.faults --kills $(or $(KILLS),600) --save
+
+course: $(VENV)/.dev  ## run the chapters of the course, and write their notebooks and pages (ONLY=03)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/course.py --only "$(ONLY)"
 
 docs: $(VENV)/.docs  ## build the documentation into site; a broken link is an error
 	$(BIN)/zensical build --clean --strict

@@ -1,0 +1,138 @@
+"""The chapters of the course run, and their pages and notebooks are of the present sources."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+
+from tools.course import (
+    LANGUAGES,
+    ROOT,
+    Chapter,
+    cells,
+    chapters,
+    long_version,
+    page_of,
+    read,
+    stale,
+)
+
+CHAPTERS = [chapter for language in LANGUAGES for chapter in chapters(language)]
+EXERCISES = {"en": "## Exercises", "zh": "## 练习"}
+LARGEST_PICTURE, LARGEST_COURSE = 60_000, 3_000_000
+
+
+def run(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with mpl.rc_context():
+        mpl.use("agg")
+        try:
+            runpy.run_path(str(source), run_name="__main__")
+        finally:
+            plt.close("all")
+
+
+@pytest.mark.filterwarnings("ignore:Glyph .* missing from font")
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=str)
+def test_chapter_runs(chapter, monkeypatch):
+    run(chapter.source, monkeypatch)
+
+
+def with_long_runs() -> list[Chapter]:
+    texts = {chapter: chapter.source.read_text("utf-8") for chapter in CHAPTERS}
+    return [chapter for chapter, text in texts.items() if long_version(text) != text]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Glyph .* missing from font")
+@pytest.mark.parametrize("chapter", with_long_runs(), ids=str)
+def test_chapter_runs_at_full_length(chapter, monkeypatch, tmp_path):
+    source = tmp_path / chapter.source.name
+    source.write_text(long_version(chapter.source.read_text("utf-8")), "utf-8")
+    run(source, monkeypatch)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=str)
+def test_page_and_notebook_are_of_the_present_source(chapter):
+    assert stale(chapter) is None
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=str)
+def test_chapter_ends_with_three_exercises(chapter):
+    last = cells(chapter.source.read_text("utf-8"))[-1]
+    assert last.kind == "markdown"
+    _, _, exercises = last.text.partition(EXERCISES[chapter.language] + "\n")
+    assert re.findall(r"^(\d)\. ", exercises, flags=re.M) == ["1", "2", "3"]
+    assert "\n#" not in exercises
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=str)
+def test_chapter_uses_a_real_model_of_its_language(chapter):
+    text = chapter.source.read_text("utf-8")
+    assert "test-tiny" not in text
+    assert f"small-{chapter.language}" in text
+
+
+def test_languages_have_the_same_chapters():
+    first, second = ([chapter.name for chapter in chapters(language)] for language in LANGUAGES)
+    assert first == second
+    assert first
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=str)
+def test_chapter_is_in_the_index_and_on_the_site(chapter):
+    title = cells(chapter.source.read_text("utf-8"))[0].text.splitlines()[0].removeprefix("# ")
+    assert f"| [{title}]({chapter.page.name}) |" in (chapter.folder / "index.md").read_text("utf-8")
+    page = chapter.page.relative_to(ROOT / "docs").as_posix()
+    assert re.search(rf": {page}$", (ROOT / "mkdocs.yml").read_text("utf-8"), flags=re.M)
+
+
+def test_course_is_small():
+    files = [path for language in LANGUAGES for path in Chapter(language, "").folder.rglob("*.*")]
+    sizes = {path: path.stat().st_size for path in files}
+    assert not [
+        path for path, size in sizes.items() if ".png" in path.name and size > LARGEST_PICTURE
+    ]
+    assert sum(sizes.values()) < LARGEST_COURSE
+
+
+def test_change_of_source_notebook_or_picture_is_noticed(tmp_path, monkeypatch):
+    chapter = CHAPTERS[0]
+    notebook = read(chapter.notebook)
+    text, pictures = page_of(chapter, notebook)
+    assert pictures
+    source = chapter.source.read_text("utf-8")
+    monkeypatch.setattr("tools.course.ROOT", tmp_path)
+    for path, content in (
+        (chapter.source, source),
+        (chapter.page, text),
+        (chapter.notebook, (ROOT / "docs" / "course" / chapter.notebook.name).read_text("utf-8")),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, "utf-8")
+    (chapter.folder / "images").mkdir()
+    for name, data in pictures.items():
+        (chapter.folder / "images" / name).write_bytes(data)
+    assert stale(chapter) is None
+    chapter.source.write_text(source.replace("bank", "bench"), "utf-8")
+    assert "another source" in str(stale(chapter))
+    chapter.source.write_text(source, "utf-8")
+    chapter.page.write_text(text + "more", "utf-8")
+    assert "page" in str(stale(chapter))
+    chapter.page.write_text(text, "utf-8")
+    chapter.pictures[0].write_bytes(b"other")
+    assert "pictures" in str(stale(chapter))
+
+
+def test_cells_of_a_source():
+    text = "# %% [markdown]\n# # Title\n#\n# Prose.\n\n# %%\nSTEPS = 3  # long: 300\n"
+    assert cells(text) == [("markdown", "# Title\n\nProse."), ("code", "STEPS = 3  # long: 300")]
+    assert "STEPS = 300" in long_version(text)
+    for wrong in ("x = 1\n", "# %%\nx = 1\n", "# %% [markdown]\n# # Title\nx = 1\n"):
+        with pytest.raises(ValueError, match=r"first|prose"):
+            cells(wrong)
