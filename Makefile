@@ -83,11 +83,13 @@ faults: $(VENV)/.dev  ## break downloads; kill, stop and starve every verb that 
 course: $(VENV)/.dev  ## run the chapters of the course, and write their notebooks and pages (ONLY=03)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/course.py --only "$(ONLY)"
 
-docs: $(VENV)/.docs  ## build the documentation into site; a broken link is an error
+docs: $(VENV)/.docs  ## build the documentation in both languages into site; a broken link is an error
 	$(BIN)/zensical build --clean --strict
+	$(BIN)/zensical build --clean --strict --config-file mkdocs.zh.yml
 
-serve: $(VENV)/.docs  ## serve the documentation on this machine, and follow changes
-	$(BIN)/zensical serve --dev-addr 127.0.0.1:8000
+serve: CONFIG ?= mkdocs.yml
+serve: $(VENV)/.docs  ## serve one language of the documentation, and follow changes (CONFIG=mkdocs.zh.yml)
+	$(BIN)/zensical serve --dev-addr 127.0.0.1:8000 --config-file $(CONFIG)
 
 page: page/node_modules/.package-lock.json  ## test and build the page of `elmokit serve` (needs Node.js)
 	npm --prefix page test

@@ -36,10 +36,8 @@ LANGUAGES = ("en", "zh")
 PAPER = "https://aclanthology.org/N18-1202/"
 REPOSITORY = "https://github.com/elmokit/elmokit/blob/main"
 LINKS = {
-    "en": "[Download this notebook]({notebook}) · [its source]({source}) · "
-    "[the paper]({paper}) · [中文]({twin})",
-    "zh": "[下载本章 notebook]({notebook}) · [源文件]({source}) · "
-    "[论文]({paper}) · [English]({twin})",
+    "en": "[Download this notebook]({notebook}) · [its source]({source}) · [the paper]({paper})",
+    "zh": "[下载本章 notebook]({notebook}) · [源文件]({source}) · [论文]({paper})",
 }
 """The line below a page's title."""
 LONG = re.compile(r"^(\w+ = )(.+?)  # long: (.+)$", flags=re.MULTILINE)
@@ -193,12 +191,10 @@ def _small_picture(encoded: str) -> str:
 
 def page_of(chapter: Chapter, notebook: Notebook) -> tuple[str, dict[str, bytes]]:
     """The page of a notebook, and its pictures by name."""
-    up, twin = ("../", "zh/") if chapter.language == "en" else ("../../", "")
     line = LINKS[chapter.language].format(
         notebook=chapter.notebook.name,
         source=f"{REPOSITORY}/{chapter.source.relative_to(ROOT).as_posix()}",
         paper=PAPER,
-        twin=f"{up}{twin}course/{chapter.page.name}",
     )
     parts: list[str] = []
     pictures: dict[str, bytes] = {}
