@@ -22,6 +22,7 @@ export interface PredictorFacts {
   readonly task: string;
   readonly layers: Record<string, Mix>;
   readonly form: readonly FormField[];
+  readonly tokenizer: string;
 }
 
 /** A field of the form for a predictor's items, as its task declares it. */

@@ -1,54 +1,101 @@
 /** Initial values of the fields. */
 
-import type { Model } from "./api.ts";
+import type { FormField, Model, PredictorFacts } from "./api.ts";
 
 export interface Examples {
-  readonly uses: { readonly sentences: readonly string[]; readonly word: string };
+  /** Sentences that share a word with several meanings. */
+  readonly uses: readonly string[];
   readonly layers: string;
   readonly inspect: { readonly sentence: string; readonly word: string };
   readonly gap: { readonly sentence: string; readonly word: string };
 }
 
 const ENGLISH: Examples = {
-  uses: {
-    word: "bank",
-    sentences: [
-      "the bank lent money to the farmer",
-      "she opened an account at the bank",
-      "the bank raised its interest rates again",
-      "he works for a large bank in the city",
-      "the bank refused to pay the money back",
-      "they sat on the bank of the river",
-      "the boat lay by the bank of the stream",
-      "we walked along the bank under the trees",
-      "the river broke its bank after the rain",
-      "grass grew on the bank near the water",
-    ],
-  },
+  uses: [
+    "the bank lent money to the farmer",
+    "she opened an account at the bank",
+    "the bank raised its interest rates again",
+    "he works for a large bank in the city",
+    "the bank refused to pay the money back",
+    "they sat on the bank of the river",
+    "the boat lay by the bank of the stream",
+    "we walked along the bank under the trees",
+    "the river broke its bank after the rain",
+    "grass grew on the bank near the water",
+  ],
   layers: "the bank of the river is far from the bank that lent the money",
   inspect: { sentence: "the bank lent money to the farmer", word: "bank" },
   gap: { sentence: "The team won the final match of the season .", word: "match" },
 };
 
 const CHINESE: Examples = {
-  uses: {
-    word: "苹果",
-    sentences: [
-      "他每天吃一个苹果",
-      "树上的苹果红了",
-      "她买了苹果和香蕉",
-      "这个苹果又大又甜",
-      "苹果发布了新手机",
-      "他在苹果上班",
-      "苹果的股票上涨",
-      "我买了苹果的电脑",
-    ],
-  },
+  uses: [
+    "他每天吃一个苹果",
+    "树上的苹果红了",
+    "她买了苹果和香蕉",
+    "这个苹果又大又甜",
+    "苹果发布了新手机",
+    "他在苹果上班",
+    "苹果的股票上涨",
+    "我买了苹果的电脑",
+  ],
   layers: "他在苹果上班，每天吃一个苹果",
   inspect: { sentence: "他在银行工作", word: "银行" },
   gap: { sentence: "这部电影讲述了一个爱情故事", word: "电影" },
 };
 
+/** What the fields of a task's form hold, by task and by the name of the field. */
+type TaskExamples = Readonly<Record<string, Readonly<Record<string, string>>>>;
+
+const ENGLISH_TASKS: TaskExamples = {
+  classify: { texts: "a charming and often moving film\nthe plot is dull and far too long" },
+  tag: {
+    texts: "Anna Brown lives in Paris .\nThe bank in Vienna lent money to Thomas .",
+    text: "The bank lent money to the farmer .",
+    predicate: "lent",
+  },
+  pair: {
+    first: "A man plays the guitar in the street .",
+    second: "A musician performs outdoors .",
+  },
+  relation: { marked: "The <e1>fire</e1> was caused by a <e2>candle</e2> ." },
+  coref: {
+    text: "Anna told Maria that she had won the prize .",
+    pronoun: "she",
+    nameA: "Anna",
+    nameB: "Maria",
+  },
+  qa: {
+    text: "The Amazon flows through Peru and Brazil . It is about 6,400 kilometres long .",
+    question: "Which countries does the Amazon flow through ?",
+  },
+  dialogue: { texts: "book a table for two in Paris tomorrow" },
+  seq2seq: { texts: "the bank lent money to the farmer" },
+};
+
+const CHINESE_TASKS: TaskExamples = {
+  classify: { texts: "这部电影非常感人\n剧情太长，很无聊" },
+  tag: {
+    texts: "王芳住在北京。\n李明在上海的一家银行工作。",
+    text: "银行把钱借给了农民。",
+    predicate: "借",
+  },
+  pair: { first: "一个男人在街上弹吉他。", second: "一位音乐家在户外表演。" },
+  relation: { marked: "<e1>火灾</e1>是由一支<e2>蜡烛</e2>引起的。" },
+  coref: { text: "王芳告诉李娜，她得奖了。", pronoun: "她", nameA: "王芳", nameB: "李娜" },
+  qa: { text: "长江发源于青藏高原，在上海注入东海。", question: "长江在哪里注入东海？" },
+  dialogue: { texts: "明天在北京订一张两人的餐桌" },
+  seq2seq: { texts: "银行把钱借给了农民" },
+};
+
+const isChinese = (tokenizer: string) => tokenizer === "jieba";
+
 export function examplesFor(model: Model): Examples {
-  return model.tokenizer === "jieba" ? CHINESE : ENGLISH;
+  return isChinese(model.tokenizer) ? CHINESE : ENGLISH;
+}
+
+/** An example for each field of a predictor's form; empty where a task of the user has others. */
+export function taskExample({ task, form, tokenizer }: PredictorFacts): string[] {
+  const examples = isChinese(tokenizer) ? CHINESE_TASKS : ENGLISH_TASKS;
+  return form.map(({ name }: FormField) => examples[task]?.[name] ?? "");
 }

@@ -11,6 +11,7 @@ import pytest
 from services import client_of
 
 from elmokit.cli import app as command_line
+from elmokit.corpus.cleaning import ENGLISH_STOP_WORDS
 from elmokit.server.app import PAGE
 from elmokit.server.settings import Access
 
@@ -77,6 +78,14 @@ def test_document_names_real_commands_views_and_buttons():
     assert titles[-1] == "For developers"
     for title in titles[:-1]:
         assert f"`{title}`" in shown or f'"{title}"' in shown
+
+
+@pytest.mark.skipif(not SOURCES.is_dir(), reason="the sources are not here")
+def test_page_knows_the_stop_words_of_the_package():
+    text = (SOURCES / "src" / "words.ts").read_text("utf-8")
+    listed = text.partition("const ENGLISH =")[2].partition(";")[0]
+    words = "".join(re.findall(r'"([^"]*)"', listed)).split()
+    assert set(words) == ENGLISH_STOP_WORDS
 
 
 @pytest.mark.skipif(not SOURCES.is_dir(), reason="the sources are not here")

@@ -5,45 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from services import barely_trained, client_of
+from services import TEXT, TOKENS, TRAINING, client_of, trained_for_all
 
 import elmokit
 from elmokit.server.registry import ModelRegistry
-from elmokit.tasks import (
-    Answer,
-    CorefExample,
-    FrameExample,
-    Mention,
-    PairExample,
-    QuestionExample,
-    RelationExample,
-    SequencePair,
-    task_names,
-)
-from elmokit.tasks.records import Span
+from elmokit.tasks import task_names
 
-TEXT = "Anna met Zoe and she smiled"
-TOKENS = tuple(TEXT.split())
-STARTS = [TEXT.index(token) for token in TOKENS]
-SPANS = tuple((a, a + len(token)) for a, token in zip(STARTS, TOKENS, strict=True))
-SHE, ANNA, ZOE = Mention("she", 17), Mention("Anna", 0), Mention("Zoe", 9)
-TRAINING: dict[str, list[Any]] = {
-    "pair": [PairExample(TOKENS, ("yes",), "same"), PairExample(TOKENS, ("no",), "other")],
-    "relation": [
-        RelationExample(TOKENS, Span(0, 1), Span(2, 3), "Met(e1,e2)"),
-        RelationExample(TOKENS, Span(2, 3), Span(0, 1), "Other"),
-    ],
-    "coref": [
-        CorefExample("1", TEXT, SHE, ANNA, ZOE, TOKENS, SPANS, "A"),
-        CorefExample("2", TEXT, SHE, ANNA, ZOE, TOKENS, SPANS, "neither"),
-    ],
-    "dialogue": [
-        FrameExample(TOKENS, ("B-who", *"OOOOO"), "greet"),
-        FrameExample(("stop",), ("O",), "end"),
-    ],
-    "qa": [QuestionExample("", TEXT, "Who ?", TOKENS, SPANS, ("Who", "?"), (Answer("Anna", 0),))],
-    "seq2seq": [SequencePair(TOKENS, ("Anna", "met"), TEXT, ("Anna met",))],
-}
 GOOD: dict[str, list[Any]] = {
     "pair": [[TEXT, ["a", "b"]], ["one", "two"]],
     "relation": ["<e1>Anna</e1> met <e2>Zoe</e2>", [["a", "b", "c"], [0, 1], [1, 3]]],
@@ -51,6 +18,7 @@ GOOD: dict[str, list[Any]] = {
     "dialogue": [TEXT, ["a", "b"]],
     "qa": [[TEXT, "Who smiled ?"]],
     "seq2seq": [TEXT, ["a", "b"]],
+    "roles": [[TEXT, ["met", 5]], [TEXT, ["smiled", 21]]],
 }
 BAD: dict[str, list[Any]] = {
     "pair": [TEXT, [TEXT], [TEXT, 1], ["", TEXT], [TEXT, TEXT, TEXT]],
@@ -73,15 +41,20 @@ BAD: dict[str, list[Any]] = {
     "dialogue": ["", [], [["a"]]],
     "qa": [TEXT, [TEXT], ["", "Who ?"], [TEXT, ""], [[TEXT], "Who ?"]],
     "seq2seq": ["", [], [1]],
+    "roles": [
+        TEXT,
+        list(TOKENS),
+        [TEXT, ["met", 6]],
+        [TEXT, ["met", -1]],
+        [TEXT, ["", 0]],
+        [TEXT, 1],
+    ],
 }
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return {
-        task: barely_trained(task, examples, tmp_path_factory.mktemp(task))
-        for task, examples in TRAINING.items()
-    }
+    return trained_for_all(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +64,22 @@ def client(trained):
 
 
 def test_every_task_is_tried_here_or_with_the_other_routes():
-    assert set(task_names()) == {*TRAINING, "classify", "tag"}
+    assert set(task_names()) | {"roles"} == {*TRAINING, "classify", "tag"}
+
+
+def test_roles_ask_for_a_predicate_and_other_tags_do_not(client, trained):
+    (described,) = (
+        one for one in client.get("/v1/models").json()["predictors"] if one["name"] == "roles"
+    )
+    assert [(field["name"], field["kind"]) for field in described["form"]] == [
+        ("text", "text"),
+        ("predicate", "mention"),
+    ]
+    learned = {**trained["roles"].facts.learned, "predicates": False}
+    assert [field.name for field in trained["roles"].task.form_for(learned)] == ["texts"]
+    # The same text, another predicate: another question.
+    by_index = [{"tokens": TOKENS, "predicate": index} for index in (1, 5)]
+    assert trained["roles"].predict(by_index) == trained["roles"].predict(GOOD["roles"])
 
 
 @pytest.mark.parametrize("task", TRAINING)

@@ -17,8 +17,20 @@ from elmokit.server.app import create_app
 from elmokit.server.registry import ModelRegistry
 from elmokit.server.server import bind_socket, uvicorn_config
 from elmokit.server.settings import Limits
+from elmokit.tasks import (
+    Answer,
+    CorefExample,
+    FrameExample,
+    Mention,
+    PairExample,
+    QuestionExample,
+    RelationExample,
+    SequencePair,
+    TaggedExample,
+)
 from elmokit.tasks.fit import fit, task_settings
 from elmokit.tasks.predictor import Predictor
+from elmokit.tasks.records import Span
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 ADDRESS = "http://127.0.0.1:8000"
@@ -79,3 +91,37 @@ def barely_trained(task: str, examples: list[Any], folder: Path) -> Predictor:
         )
     predictor.save(folder)
     return Predictor.load(folder)
+
+
+TEXT = "Anna met Zoe and she smiled"
+TOKENS = tuple(TEXT.split())
+STARTS = [TEXT.index(token) for token in TOKENS]
+SPANS = tuple((a, a + len(token)) for a, token in zip(STARTS, TOKENS, strict=True))
+SHE, ANNA, ZOE = Mention("she", 17), Mention("Anna", 0), Mention("Zoe", 9)
+TRAINING: dict[str, list[Any]] = {
+    "pair": [PairExample(TOKENS, ("yes",), "same"), PairExample(TOKENS, ("no",), "other")],
+    "relation": [
+        RelationExample(TOKENS, Span(0, 1), Span(2, 3), "Met(e1,e2)"),
+        RelationExample(TOKENS, Span(2, 3), Span(0, 1), "Other"),
+    ],
+    "coref": [
+        CorefExample("1", TEXT, SHE, ANNA, ZOE, TOKENS, SPANS, "A"),
+        CorefExample("2", TEXT, SHE, ANNA, ZOE, TOKENS, SPANS, "neither"),
+    ],
+    "dialogue": [
+        FrameExample(TOKENS, ("B-who", *"OOOOO"), "greet"),
+        FrameExample(("stop",), ("O",), "end"),
+    ],
+    "qa": [QuestionExample("", TEXT, "Who ?", TOKENS, SPANS, ("Who", "?"), (Answer("Anna", 0),))],
+    "seq2seq": [SequencePair(TOKENS, ("Anna", "met"), TEXT, ("Anna met",))],
+    "roles": [TaggedExample(TOKENS, ("B-A0", "B-V", "B-A1", "O", "O", "O"), predicate=1)],
+}
+"""Training examples of tasks; those of "roles" are for `tag`."""
+
+
+def trained_for_all(folders: pytest.TempPathFactory) -> dict[str, Predictor]:
+    """A predictor for each of `TRAINING`."""
+    return {
+        name: barely_trained("tag" if name == "roles" else name, examples, folders.mktemp(name))
+        for name, examples in TRAINING.items()
+    }

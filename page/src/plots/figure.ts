@@ -26,6 +26,12 @@ export class Figure {
     this.redraw();
   }
 
+  /** Show nothing: what was drawn does not belong to what the user has entered. */
+  clear(): void {
+    this.#draw = null;
+    this.element.replaceChildren();
+  }
+
   redraw(): void {
     this.#width = Math.floor(this.element.clientWidth);
     if (this.#draw === null || this.#width === 0) return;

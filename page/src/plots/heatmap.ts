@@ -23,6 +23,7 @@ export interface Lengths {
 export type Visit = (element: Element | null, text: string | null) => void;
 
 const TITLE = 28;
+const SCALE = { height: 44, width: 160 };
 const LONGEST_LABEL = 90;
 
 export function heatMaps(
@@ -30,7 +31,7 @@ export function heatMaps(
   rows: readonly string[],
   columns: readonly string[],
   lengths: Lengths,
-  label: string,
+  labels: { readonly figure: string; readonly scale: string },
   width: number,
   colours: Palette,
   visit: Visit,
@@ -43,18 +44,19 @@ export function heatMaps(
   const block = { width: width / abreast, height: TITLE + above + cell * rows.length + 20 };
   const positions = [...maps, lengths].map((_, i) => ({
     x: (i % abreast) * block.width,
-    y: Math.floor(i / abreast) * block.height,
+    y: SCALE.height + Math.floor(i / abreast) * block.height,
   }));
-  const height = Math.ceil(Math.ceil((maps.length + 1) / abreast) * block.height);
+  const height = SCALE.height + Math.ceil(Math.ceil((maps.length + 1) / abreast) * block.height);
   const svg = s(
     "svg",
-    { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, "font-family": FONT },
+    { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": labels.figure, "font-family": FONT },
     s("rect", { width, height, fill: colours.paper }),
   );
   const measures = { side, above, cell };
   maps.forEach((map, i) => {
     svg.append(moved(oneMap(map, rows, columns, measures, colours, visit), positions[i]));
   });
+  svg.append(...scale(labels.scale, maps[0]?.most ?? 1, colours));
   svg.append(moved(bars(lengths, rows, measures, block.width, colours), positions[maps.length]));
   return svg;
 }
@@ -119,6 +121,26 @@ function bars(
     );
   });
   return group;
+}
+
+/** Which colour is which number. */
+function scale(label: string, most: number, colours: Palette): SVGElement[] {
+  const stops = [-1, 0, 1].map((value) =>
+    s("stop", { offset: (value + 1) / 2, "stop-color": heat(value, colours) }),
+  );
+  const left = 8 + textWidth(label, 13) + 24;
+  const style = { "font-size": 12, fill: colours.faint, "text-anchor": "middle" };
+  const ticks = [-1, 0, 1].map((value) => {
+    const text = String(Number((value * most).toPrecision(3)));
+    return s("text", { x: left + ((value + 1) / 2) * SCALE.width, y: 36, ...style }, text);
+  });
+  const box = { x: left, y: 8, width: SCALE.width, height: 14, stroke: colours.line };
+  return [
+    s("linearGradient", { id: "scale" }, ...stops),
+    s("text", { x: 8, y: 20, "font-size": 13, fill: colours.ink }, label),
+    s("rect", { ...box, fill: "url(#scale)", class: "scale" }),
+    ...ticks,
+  ];
 }
 
 function title(text: string, colours: Palette): SVGTextElement {

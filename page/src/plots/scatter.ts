@@ -59,7 +59,7 @@ export function scatter(
   });
   svg.append(s("rect", { width, height, fill: colours.paper }));
   svg.append(...axes(labels, width, height, colours), legend(labels.groups, colours));
-  const captions = captionsOf(points.map((point) => point.caption), points.map(position), width, colours);
+  const captions = captionsOf(points.map((point) => point.caption), points.map(position), width, height, colours);
   const marks = points.map((point, i) => {
     const [x, y] = position(point);
     const mark = s(
@@ -100,27 +100,63 @@ export function scatter(
   return svg;
 }
 
-/** Words beside points, on the side with more room, where they cover nothing. */
+interface Box {
+  readonly left: number;
+  readonly right: number;
+  readonly y: number;
+}
+
+const CAPTION = { size: 11, line: 13, longest: 170, lines: 9 };
+
+/** Words beside points, as near as they cover nothing; a line leads to those that are not beside. */
 function captionsOf(
   captions: readonly string[],
   positions: readonly (readonly [number, number])[],
   width: number,
+  height: number,
   colours: Palette,
 ): SVGGElement {
-  const group = s("g", { "font-size": 11, fill: colours.faint, "aria-hidden": "true" });
-  const taken = positions.map(([x, y]) => ({ left: x - 7, right: x + 7, y }));
+  const group = s("g", { "font-size": CAPTION.size, fill: colours.faint, "aria-hidden": "true" });
+  const taken: Box[] = positions.map(([x, y]) => ({ left: x - 7, right: x + 7, y }));
   positions.forEach(([x, y], i) => {
-    const left = x > width / 2;
-    const text = shortened(captions[i] ?? "", 11, Math.min(170, (left ? x : width - x) - 14));
-    const start = left ? x - 10 - textWidth(text, 11) : x + 10;
-    const box = { left: start, right: start + textWidth(text, 11), y };
-    const covers = (other: typeof box) =>
-      Math.abs(other.y - y) < 13 && other.left < box.right && other.right > box.left;
-    if (taken.some(covers)) return;
+    const text = shortened(captions[i] ?? "", CAPTION.size, Math.min(CAPTION.longest, width / 2 - 14));
+    const box = freeBox(x, y, textWidth(text, CAPTION.size), taken, width, height);
+    if (box === undefined) return; // among hundreds of points not every word has room
     taken.push(box);
-    group.append(s("text", { x: start.toFixed(1), y: (y + 4).toFixed(1) }, text));
+    if (Math.abs(box.y - y) > CAPTION.line / 2) {
+      const end = box.left > x ? box.left - 2 : Math.min(box.right + 2, x);
+      group.append(s("path", { d: `M${x},${y}L${end},${box.y}`, stroke: colours.line, fill: "none" }));
+    }
+    group.append(s("text", { x: box.left.toFixed(1), y: (box.y + 4).toFixed(1) }, text));
   });
   return group;
+}
+
+/** Beside a point, on the side with more room if both are free; else above or below. */
+function freeBox(
+  x: number,
+  y: number,
+  long: number,
+  taken: readonly Box[],
+  width: number,
+  height: number,
+): Box | undefined {
+  const sides = [x + 10, x - 10 - long];
+  if (x > width / 2) sides.reverse();
+  for (let step = 0; step <= 2 * CAPTION.lines; step++) {
+    const shift = Math.ceil(step / 2) * (step % 2 === 0 ? CAPTION.line : -CAPTION.line);
+    for (const left of sides) {
+      const box = { left, right: left + long, y: y + shift };
+      const inside =
+        left >= EDGE / 2 && box.right <= width - 4 && box.y >= LEGEND && box.y <= height - EDGE / 2 - 6;
+      const covered = taken.some(
+        (other) =>
+          Math.abs(other.y - box.y) < CAPTION.line && other.left < box.right && other.right > box.left,
+      );
+      if (inside && !covered) return box;
+    }
+  }
+  return undefined;
 }
 
 function scaleTo(

@@ -42,7 +42,7 @@ export const en = {
   "layer.mean": "Mean of all layers",
 
   "context.intro":
-    "A word has a different vector in every sentence. Uses with the same meaning are close together.",
+    "A word has a different vector in every sentence. Uses with the same meaning are often close together. Groups are clusters of vectors: many are meanings, some only kinds of sentences.",
   "context.sentences": "Sentences, one per line",
   "context.word": "Word",
   "context.uses": "{word} ({count} uses)",
@@ -51,14 +51,14 @@ export const en = {
   "context.pca": "PCA",
   "context.tsne": "t-SNE",
   "context.layer": "Layer",
-  "context.groups": "Senses",
+  "context.groups": "Groups",
   "context.auto": "Automatic",
   "context.figure": "Map of {count} uses of “{word}”, {layer}, {method}",
   "context.axis": "{number}. component: {share} % of the variance",
   "context.keys":
-    "Hover over a use to read it; select it for its nearest uses. Arrow keys move between uses.",
-  "context.sense": "Sense {number}",
-  "context.senseHead": "Sense",
+    "Point at a use to read its sentence; select it for its nearest uses. Arrow keys move between uses.",
+  "context.group": "Group {number}",
+  "context.groupHead": "Group",
   "context.nearest": "Nearest uses",
   "context.chosen": "Selected:",
   "context.cosine": "Cosine",
@@ -73,8 +73,8 @@ export const en = {
   "layers.reset": "Equal weights",
   "layers.own": "The model's own mix",
   "layers.measure": "Measure",
-  "layers.cosines": "Cosine",
-  "layers.products": "Dot product",
+  "layers.cosine": "Cosine",
+  "layers.dot": "Dot product",
   "layers.note":
     "Gamma scales vectors without changing their direction: it changes dot products and norms, not cosines.",
   "layers.figure": "Similarity of all pairs of tokens, in each layer and in the mix",
@@ -110,7 +110,7 @@ export const en = {
   "inspect.right": "From the right",
 
   "gap.intro":
-    "The selected word is hidden. The forward direction reads up to the gap from the left, the backward direction from the right; both together fit best.",
+    "The selected word is hidden; or type ____ for the gap. The forward direction reads up to it from the left, the backward direction from the right; both together usually fit best.",
   "gap.figure": "Predictions for the gap in “{sentence}”",
   "gap.count": "Predictions",
   "gap.forward": "From the left",
@@ -134,6 +134,7 @@ export const en = {
   "tasks.pronoun": "Pronoun",
   "tasks.nameA": "Name A",
   "tasks.nameB": "Name B",
+  "tasks.predicate": "Predicate",
   "tasks.notThere": "“{word}” is not in the text.",
   "tasks.figure": "Answers of {name}",
   "tasks.answers": "Answers",

@@ -3,6 +3,7 @@
 import { backend, Refused, type Model, type Offer } from "../api.ts";
 import { h, type Child } from "../dom.ts";
 import { t, type Key } from "../i18n.ts";
+import type { Figure } from "../plots/figure.ts";
 
 /** What a view shows: a service and a model. */
 export interface Setting {
@@ -12,10 +13,21 @@ export interface Setting {
 
 export type MakeView = (setting: Setting) => HTMLElement;
 
-/** Runs one job at a time and shows its status or error; a new job aborts the one before. */
+/**
+ * Runs one job at a time and shows its status or error; a new job aborts the one before. After an
+ * error the results of the job before are gone: its figure, and what is below it.
+ */
 export class Work {
   readonly status = h("p", { class: "status", role: "status" });
+  readonly #figure: Figure;
+  readonly #results: HTMLElement;
   #running: AbortController | null = null;
+
+  constructor(figure: Figure, results: HTMLElement) {
+    this.#figure = figure;
+    this.#results = results;
+    results.hidden = true;
+  }
 
   run(job: (signal: AbortSignal) => Promise<void>): void {
     this.#running?.abort();
@@ -33,6 +45,8 @@ export class Work {
 
   #end(control: AbortController, message: string): void {
     if (this.#running !== control) return;
+    this.#results.hidden = message !== "";
+    if (message !== "") this.#figure.clear();
     this.status.className = message === "" ? "status" : "status problem";
     this.status.textContent = message;
   }
@@ -54,6 +68,23 @@ function reason(error: unknown): string {
 
 export function heading(title: Key, intro: Key): HTMLElement {
   return h("header", {}, h("h1", {}, t(title)), h("p", {}, t(intro)));
+}
+
+/** A view with its picture first, above the fold of a phone too, and its fields beside or below. */
+export function split(
+  title: HTMLElement,
+  picture: readonly HTMLElement[],
+  fields: readonly HTMLElement[],
+  results: HTMLElement,
+): HTMLElement {
+  return h(
+    "section",
+    { class: "split" },
+    title,
+    h("div", { class: "picture" }, ...picture),
+    h("div", { class: "fields" }, ...fields),
+    results,
+  );
 }
 
 /** A form with a submit button. */

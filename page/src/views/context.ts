@@ -12,7 +12,8 @@ import { Figure } from "../plots/figure.ts";
 import { scatter } from "../plots/scatter.ts";
 import type { Request } from "../snippets.ts";
 import { takeaway } from "../takeaway.ts";
-import { form, heading, linesOf, Mistake, moment, Work, type Setting } from "./common.ts";
+import { repeatedWords } from "../words.ts";
+import { form, heading, linesOf, Mistake, moment, split, Work, type Setting } from "./common.ts";
 
 /** One occurrence of a word, with its vector in every layer. */
 interface Use {
@@ -28,7 +29,8 @@ const NEAREST = 10;
 /** Kept between renders, so that a change of language loses nothing. */
 const state = {
   text: null as string | null,
-  word: null as string | null,
+  /** What the user picked; null until then. */
+  picked: null as string | null,
   layer: null as number | null,
   method: "pca" as "pca" | "tsne",
   groups: "auto",
@@ -36,41 +38,49 @@ const state = {
 };
 
 export function context({ model }: Setting): HTMLElement {
-  const examples = examplesFor(model);
-  const work = new Work();
+  const { uses } = examplesFor(model);
   const figure = new Figure();
+  const results = h("div", { class: "results" });
+  const work = new Work(figure, results);
   const words = h("div", { class: "field" });
   const nearest = h("section", { class: "nearest" });
   const text = h("textarea", { rows: 6, spellcheck: "false" });
-  text.value = state.text ?? examples.uses.sentences.join("\n");
+  text.value = state.text ?? uses.join("\n");
   text.addEventListener("input", () => (state.text = text.value));
   let request: Request = { route: "v1/encode", body: {} };
   let sentences: Encoded[] = [];
+  let word = "";
   let map: MapOfUses | null = null;
 
   function submit(): void {
     work.run(async (signal) => {
-      const body = { model: model.name, sentences: linesOf(text.value), layers: "all" };
-      const wanted = { route: "v1/encode", body };
-      const answer = await post<{ sentences: Encoded[] }>(wanted, signal);
-      request = wanted;
-      sentences = answer.sentences;
-      offerWords();
+      try {
+        const body = { model: model.name, sentences: linesOf(text.value), layers: "all" };
+        const wanted = { route: "v1/encode", body };
+        const answer = await post<{ sentences: Encoded[] }>(wanted, signal);
+        request = wanted;
+        sentences = answer.sentences;
+        offerWords();
+      } catch (error) {
+        sentences = [];
+        words.replaceChildren();
+        throw error;
+      }
       draw();
     });
   }
 
   function offerWords(): void {
-    const counts = countWords(sentences);
-    if (counts.length === 0) throw new Mistake(t("context.noWord"));
-    const names = counts.map(([name]) => name);
-    const preferred = [state.word, examples.uses.word].find((word) => names.includes(word ?? ""));
-    state.word = preferred ?? at(names, 0);
+    const counts = repeatedWords(sentences.map(({ tokens }) => tokens));
+    const [first] = counts;
+    if (first === undefined) throw new Mistake(t("context.noWord"));
+    const again = counts.find(([name]) => name === state.picked);
+    word = (again ?? first)[0];
     const control = select(
-      counts.map(([word, count]) => [word, t("context.uses", { word, count })] as const),
-      state.word,
-      (word) => {
-        state.word = word;
+      counts.map(([name, count]) => [name, t("context.uses", { word: name, count })] as const),
+      word,
+      (name) => {
+        state.picked = word = name;
         state.chosen = 0;
         redraw();
       },
@@ -88,9 +98,9 @@ export function context({ model }: Setting): HTMLElement {
   }
 
   function draw(): void {
-    const found = usesOf(sentences, state.word ?? "");
+    const found = usesOf(sentences, word);
     if (state.chosen >= found.length) state.chosen = 0;
-    map = mapOf(found, layerOf(model), model.layers);
+    map = mapOf(word, found, layerOf(model), model.layers);
     paint(map, found);
   }
 
@@ -122,41 +132,43 @@ export function context({ model }: Setting): HTMLElement {
       redraw();
     },
   );
-  submit();
-  return h(
-    "section",
-    {},
-    heading("view.context", "context.intro"),
-    form(submit, field(t("context.sentences"), text)),
-    h(
-      "div",
-      { class: "controls" },
-      words,
-      h(
-        "div",
-        { class: "field" },
-        h("span", { class: "label" }, t("context.map")),
-        choice(
-          t("context.map"),
-          [
-            ["pca", t("context.pca")],
-            ["tsne", t("context.tsne")],
-          ],
-          state.method,
-          (value) => {
-            state.method = value === "tsne" ? "tsne" : "pca";
-            redraw();
-          },
-        ),
-      ),
-      layerSlider(model, redraw),
-      field(t("context.groups"), chooser),
-    ),
-    work.status,
+  results.append(
     h("p", { class: "hint" }, t("context.keys")),
-    figure.element,
     takeaway("context", figure, () => ({ request, data: map?.data })),
     nearest,
+  );
+  submit();
+  return split(
+    heading("view.context", "context.intro"),
+    [work.status, figure.element],
+    [
+      form(submit, field(t("context.sentences"), text)),
+      h(
+        "div",
+        { class: "controls" },
+        words,
+        h(
+          "div",
+          { class: "field" },
+          h("span", { class: "label" }, t("context.map")),
+          choice(
+            t("context.map"),
+            [
+              ["pca", t("context.pca")],
+              ["tsne", t("context.tsne")],
+            ],
+            state.method,
+            (value) => {
+              state.method = value === "tsne" ? "tsne" : "pca";
+              redraw();
+            },
+          ),
+        ),
+        layerSlider(model, redraw),
+        field(t("context.groups"), chooser),
+      ),
+    ],
+    results,
   );
 }
 
@@ -184,17 +196,6 @@ function layerSlider(model: Model, change: () => void): HTMLElement {
   return field(t("context.layer"), slider, shown);
 }
 
-/** Words that occur more than once, the most frequent first; case is ignored. */
-function countWords(sentences: readonly Encoded[]): [word: string, count: number][] {
-  const counts = new Map<string, number>();
-  for (const token of sentences.flatMap((sentence) => sentence.tokens)) {
-    const word = token.toLowerCase();
-    counts.set(word, (counts.get(word) ?? 0) + 1);
-  }
-  const often = [...counts].filter(([word, count]) => count > 1 && /[\p{L}\p{N}]/u.test(word));
-  return often.sort((a, b) => b[1] - a[1]);
-}
-
 function usesOf(sentences: readonly Encoded[], word: string): Use[] {
   return sentences.flatMap(({ tokens, vectors }, sentence) =>
     tokens.flatMap((token, position) =>
@@ -207,7 +208,7 @@ function usesOf(sentences: readonly Encoded[], word: string): Use[] {
 
 type MapOfUses = ReturnType<typeof mapOf>;
 
-function mapOf(uses: readonly Use[], layer: number, layers: number) {
+function mapOf(word: string, uses: readonly Use[], layer: number, layers: number) {
   const vectors = uses.map((use) => (layer === layers ? mean(use.layers) : at(use.layers, layer)));
   if (state.method === "tsne" && uses.length > MOST_POINTS) {
     throw new Mistake(t("context.tooMany", { count: uses.length, most: MOST_POINTS }));
@@ -228,7 +229,7 @@ function mapOf(uses: readonly Use[], layer: number, layers: number) {
     x: at(at(coordinates, i), 0),
     y: at(at(coordinates, i), 1),
     group: at(groups, i),
-    label: `${use.tokens.join(" ")} (${t("context.sense", { number: at(groups, i) + 1 })})`,
+    label: `${use.tokens.join(" ")} (${t("context.group", { number: at(groups, i) + 1 })})`,
     caption: use.tokens.slice(Math.max(0, use.position - 2), use.position + 4).join(" "),
   }));
   const cosines = pairs(vectors, vectors, cosine);
@@ -238,23 +239,23 @@ function mapOf(uses: readonly Use[], layer: number, layers: number) {
     labels: {
       figure: t("context.figure", {
         count: uses.length,
-        word: state.word ?? "",
+        word,
         layer: layerName(layer, layers),
         method: t(`context.${state.method}`),
       }),
       x: axis(0),
       y: axis(1),
-      groups: [...new Set(groups)].sort().map((g) => t("context.sense", { number: g + 1 })),
+      groups: [...new Set(groups)].sort().map((g) => t("context.group", { number: g + 1 })),
     },
     data: {
-      word: state.word,
+      word,
       layer: layer === layers ? "mean" : layer,
       method: state.method,
       uses: uses.map((use, i) => ({
         sentence: use.sentence,
         position: use.position,
         tokens: use.tokens,
-        sense: at(groups, i) + 1,
+        group: at(groups, i) + 1,
         coordinates: at(coordinates, i),
         vector: at(vectors, i),
       })),
@@ -270,12 +271,12 @@ function neighbours(map: MapOfUses, uses: readonly Use[]): HTMLElement[] {
   order.sort((a, b) => at(likeness, b) - at(likeness, a));
   const rows = order.slice(0, NEAREST).map((i) => {
     const use = at(uses, i);
-    const sense = t("context.sense", { number: at(map.points, i).group + 1 });
-    return [at(likeness, i).toFixed(3), marked(use.tokens, use.position), sense];
+    const group = t("context.group", { number: at(map.points, i).group + 1 });
+    return [at(likeness, i).toFixed(3), marked(use.tokens, use.position), group];
   });
   return [
     h("h2", {}, t("context.nearest")),
     h("p", {}, `${t("context.chosen")} `, marked(chosen.tokens, chosen.position)),
-    table([t("context.cosine"), t("form.sentence"), t("context.senseHead")], rows),
+    table([t("context.cosine"), t("form.sentence"), t("context.groupHead")], rows),
   ];
 }

@@ -11,10 +11,10 @@ import type { Request } from "../snippets.ts";
 import { takeaway } from "../takeaway.ts";
 import type { Palette } from "../theme.ts";
 import { heading, type Setting } from "./common.ts";
+import { GAP } from "../words.ts";
 import { WordPicker, type WordPickerState } from "./word_picker.ts";
 
 const state: WordPickerState & { count: number } = { sentence: null, position: null, count: 10 };
-const GAP = "____";
 
 export function gap({ model }: Setting): HTMLElement {
   if (!model.predicts_words) {
@@ -22,24 +22,27 @@ export function gap({ model }: Setting): HTMLElement {
   }
   const figure = new Figure();
   const details = h("div", {});
+  const results = h("div", {});
   let request: Request = { route: "v1/substitutes", body: {} };
   let data: Substitutes | null = null;
   const picker = new WordPicker(
     model,
     state,
     examplesFor(model).gap,
-    async (sentence, position, signal) => {
-      const body = { model: model.name, sentence, position, k: state.count };
-      request = { route: "v1/substitutes", body };
-      const found = await post<Substitutes>(request, signal);
-      data = found;
-      figure.show((width, colours) => sheet(found, width, colours));
-      details.replaceChildren(
-        h("p", {}, t("gap.hidden", { word: at(found.tokens, position) })),
-        tableOf(found),
-      );
-    },
+    { figure, results, gaps: true, show },
   );
+
+  async function show(sentence: string, position: number, signal: AbortSignal): Promise<void> {
+    const body = { model: model.name, sentence, position, k: state.count };
+    request = { route: "v1/substitutes", body };
+    const found = await post<Substitutes>(request, signal);
+    data = found;
+    figure.show((width, colours) => sheet(found, width, colours));
+    const word = at(found.tokens, position);
+    const hidden = word === GAP ? null : h("p", {}, t("gap.hidden", { word }));
+    details.replaceChildren(...(hidden === null ? [] : [hidden]), tableOf(found));
+  }
+
   const count = select(
     ["5", "10", "20", "50"].map((value) => [value, value] as const),
     String(state.count),
@@ -48,6 +51,7 @@ export function gap({ model }: Setting): HTMLElement {
       picker.submit();
     },
   );
+  results.append(takeaway("gap", figure, () => ({ request, data })), details);
   picker.submit();
   return h(
     "section",
@@ -56,8 +60,7 @@ export function gap({ model }: Setting): HTMLElement {
     picker.element,
     h("div", { class: "controls" }, field(t("gap.count"), count)),
     figure.element,
-    takeaway("gap", figure, () => ({ request, data })),
-    details,
+    results,
   );
 }
 

@@ -19,20 +19,25 @@ const state: WordPickerState = { sentence: null, position: null };
 export function inspect({ model }: Setting): HTMLElement {
   const figure = new Figure();
   const guesses = h("div", {});
+  const results = h("div", {});
   let request: Request = { route: "v1/inspect", body: {} };
   let data: Inspection | null = null;
   const picker = new WordPicker(
     model,
     state,
     examplesFor(model).inspect,
-    async (sentence, position, signal) => {
-      request = { route: "v1/inspect", body: { model: model.name, sentence, position, k: 8 } };
-      const found = await post<Inspection>(request, signal);
-      data = found;
-      figure.show((width, colours) => sheet(found, width, colours));
-      guesses.replaceChildren(...tableOf(found));
-    },
+    { figure, results, gaps: false, show },
   );
+
+  async function show(sentence: string, position: number, signal: AbortSignal): Promise<void> {
+    request = { route: "v1/inspect", body: { model: model.name, sentence, position, k: 8 } };
+    const found = await post<Inspection>(request, signal);
+    data = found;
+    figure.show((width, colours) => sheet(found, width, colours));
+    guesses.replaceChildren(...tableOf(found));
+  }
+
+  results.append(takeaway("inspect", figure, () => ({ request, data })), guesses);
   picker.submit();
   return h(
     "section",
@@ -40,8 +45,7 @@ export function inspect({ model }: Setting): HTMLElement {
     heading("view.inspect", "inspect.intro"),
     picker.element,
     figure.element,
-    takeaway("inspect", figure, () => ({ request, data })),
-    guesses,
+    results,
   );
 }
 

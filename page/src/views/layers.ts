@@ -8,7 +8,7 @@ import { at, cosine, dot, mix, norm, pairs, scaled, shares } from "../maths/vect
 import { Figure } from "../plots/figure.ts";
 import { heatMaps } from "../plots/heatmap.ts";
 import { takeaway } from "../takeaway.ts";
-import { form, heading, Work, written, type Setting } from "./common.ts";
+import { form, heading, split, Work, written, type Setting } from "./common.ts";
 
 const MOST_GAMMA = 2;
 
@@ -21,8 +21,9 @@ const state = {
 };
 
 export function layers({ model }: Setting): HTMLElement {
-  const work = new Work();
   const figure = new Figure();
+  const results = h("div", { class: "results" });
+  const work = new Work(figure, results);
   const numbers = h("div", {});
   const sentence = h("input", { type: "text", spellcheck: "false" });
   sentence.value = state.sentence ?? examplesFor(model).layers;
@@ -37,6 +38,7 @@ export function layers({ model }: Setting): HTMLElement {
 
   function submit(): void {
     work.run(async (signal) => {
+      encoded = [];
       given = [written(sentence.value)];
       if (other.value.trim() !== "") given.push(other.value.trim());
       const body = { model: model.name, sentences: given, layers: "all" };
@@ -72,7 +74,7 @@ export function layers({ model }: Setting): HTMLElement {
         first.tokens,
         second.tokens,
         { title: t("layers.lengths"), values: lengths, most: longest },
-        t("layers.figure"),
+        { figure: t("layers.figure"), scale: t(`layers.${state.measure}`) },
         width,
         colours,
         (element, text) => figure.hint(element, text),
@@ -98,35 +100,7 @@ export function layers({ model }: Setting): HTMLElement {
 
   const mixer = new Mixer(draw);
   const own = model.mix[0];
-  submit();
-  return h(
-    "section",
-    {},
-    heading("view.layers", "layers.intro"),
-    form(submit, field(t("form.sentence"), sentence), field(t("layers.other"), other)),
-    h(
-      "fieldset",
-      { class: "controls" },
-      h("legend", {}, t("layers.mix")),
-      mixer.element,
-      h("button", { type: "button", onclick: () => mixer.set() }, t("layers.reset")),
-      own && h("button", { type: "button", onclick: () => mixer.set(own) }, t("layers.own")),
-      choice(
-        t("layers.measure"),
-        [
-          ["cosine", t("layers.cosines")],
-          ["dot", t("layers.products")],
-        ],
-        state.measure,
-        (value) => {
-          state.measure = value === "dot" ? "dot" : "cosine";
-          draw();
-        },
-      ),
-    ),
-    h("p", { class: "hint" }, t("layers.note")),
-    work.status,
-    figure.element,
+  results.append(
     takeaway("layers", figure, () => ({
       request: {
         route: "v1/encode",
@@ -135,6 +109,36 @@ export function layers({ model }: Setting): HTMLElement {
       data,
     })),
     h("details", {}, h("summary", {}, t("layers.table")), numbers),
+  );
+  submit();
+  return split(
+    heading("view.layers", "layers.intro"),
+    [work.status, figure.element],
+    [
+      form(submit, field(t("form.sentence"), sentence), field(t("layers.other"), other)),
+      h(
+        "fieldset",
+        { class: "controls" },
+        h("legend", {}, t("layers.mix")),
+        mixer.element,
+        h("button", { type: "button", onclick: () => mixer.set() }, t("layers.reset")),
+        own && h("button", { type: "button", onclick: () => mixer.set(own) }, t("layers.own")),
+        choice(
+          t("layers.measure"),
+          [
+            ["cosine", t("layers.cosine")],
+            ["dot", t("layers.dot")],
+          ],
+          state.measure,
+          (value) => {
+            state.measure = value === "dot" ? "dot" : "cosine";
+            draw();
+          },
+        ),
+      ),
+      h("p", { class: "hint" }, t("layers.note")),
+    ],
+    results,
   );
 }
 

@@ -2,6 +2,7 @@
 
 import { post, type FormField, type Mix, type Predictions, type PredictorFacts } from "../api.ts";
 import { field, h, select, table } from "../dom.ts";
+import { taskExample } from "../examples.ts";
 import { isKey, t, TEXTS } from "../i18n.ts";
 import { at } from "../maths/vectors.ts";
 import { Figure } from "../plots/figure.ts";
@@ -13,7 +14,6 @@ import { form, heading, Work, type Setting } from "./common.ts";
 import { itemsOf } from "./items.ts";
 
 const COMMAND = "elmokit serve --predictor NAME=FOLDER";
-const EXAMPLE = "Anna saw a fine film in Paris\nthe plot is dull";
 
 const state = { predictor: null as string | null, values: {} as Record<string, string[]> };
 
@@ -39,10 +39,11 @@ export function tasks({ offer }: Setting): HTMLElement {
 }
 
 function panel(facts: PredictorFacts): HTMLElement[] {
-  const work = new Work();
   const figure = new Figure();
   const answers = h("div", {});
-  const values = (state.values[facts.name] ??= at(facts.form, 0).name === "texts" ? [EXAMPLE] : []);
+  const results = h("div", {});
+  const work = new Work(figure, results);
+  const values = (state.values[facts.name] ??= taskExample(facts));
   const controls = facts.form.map(({ kind }, i) => {
     const long = kind === "lines" || kind === "text";
     const control = long ? h("textarea", { rows: 4 }) : h("input", { type: "text" });
@@ -68,13 +69,13 @@ function panel(facts: PredictorFacts): HTMLElement[] {
     });
   }
 
+  results.append(takeaway("tasks", figure, () => ({ request, data })), answers);
   if (values[0]) submit();
   return [
     form(submit, ...facts.form.map((entry, i) => field(labelOf(entry), at(controls, i)))),
     work.status,
     figure.element,
-    takeaway("tasks", figure, () => ({ request, data })),
-    answers,
+    results,
   ];
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,7 +65,10 @@ class ModelRegistry:
                     "task": predictor.facts.task,
                     "layers": predictor.model.embedder.learned_mixes(),
                     "item": predictor.task.item,
-                    "form": predictor.task.describe_form(),
+                    "form": [
+                        asdict(one) for one in predictor.task.form_for(predictor.facts.learned)
+                    ],
+                    "tokenizer": predictor.facts.config.inputs.tokenizer,
                 }
                 for name, predictor in self.predictors.items()
             ],

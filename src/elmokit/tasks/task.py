@@ -28,7 +28,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import (
     Any,
     ClassVar,
@@ -247,9 +247,9 @@ class Task(ABC, Generic[E]):
     def answer(self, example: E) -> Any:
         """The answer alone, as JSON."""
 
-    def describe_form(self) -> list[dict[str, str]]:
-        """The form, ready for JSON."""
-        return [asdict(field) for field in self.form]
+    def form_for(self, learned: dict[str, Any]) -> tuple[FormField, ...]:
+        """The form of a predictor that learned this."""
+        return self.form
 
 
 # Tasks that choose one of several classes for an example.

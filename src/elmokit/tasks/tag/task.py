@@ -18,7 +18,7 @@ from elmokit.tasks.config import ClassLossConfig, TaskConfig, check_widths
 from elmokit.tasks.details import Details
 from elmokit.tasks.inputs.token_inputs import Side, Widths
 from elmokit.tasks.model import ClassLoss, Crf, LabelHead, TextEncoder
-from elmokit.tasks.records import Format, Tokens, errors_at
+from elmokit.tasks.records import Format, Tokens, errors_at, offsets_of
 from elmokit.tasks.tag.files import FORMATS, RECORDS, TaggedExample
 from elmokit.tasks.tag.marginals import score_path, tag_posteriors
 from elmokit.tasks.tag.spans import (
@@ -32,7 +32,16 @@ from elmokit.tasks.tag.spans import (
     recognise_scheme,
     score_tags,
 )
-from elmokit.tasks.task import Batch, Task, TaskScore, Tokenize, all_of, class_counts, known
+from elmokit.tasks.task import (
+    Batch,
+    FormField,
+    Task,
+    TaskScore,
+    Tokenize,
+    all_of,
+    class_counts,
+    known,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +233,15 @@ def _check_spans(examples: Iterable[TaggedExample]) -> None:
             )
 
 
+def _with_predicate(text: str, word: str, start: int, tokenize: Tokenize) -> TaggedExample:
+    """A text and the token in which a predicate starts."""
+    tokens = tokenize(text)
+    for index, (first, end) in enumerate(offsets_of(text, tokens)):
+        if word and first <= start < end and text.startswith(word, start):
+            return TaggedExample(tokens, predicate=index, text=text)
+    raise DataError(f"the text has no predicate {word!r} at character {start}")
+
+
 class LearnedTags(TypedDict):
     """What `tag` learns from its data."""
 
@@ -244,8 +262,10 @@ class TagTask(Task[TaggedExample]):
     formats: tuple[Format, ...] = FORMATS
     takes = (
         "a text, a list of tokens, a dictionary with 'text' or 'tokens' (and 'predicate', the "
-        "index of a token from 0, for roles)"
+        "index of a token from 0, for roles), a pair (text, (predicate, start))"
     )
+    item_type = str | list[str] | tuple[str, tuple[str, int]]
+    item = "a text or a list of tokens; for roles [text, [predicate, start]]"
 
     def learn(self, examples: Sequence[TaggedExample], config: TaskConfig) -> dict[str, Any]:
         """The tags, the scheme, and whether predicates are marked."""
@@ -289,6 +309,12 @@ class TagTask(Task[TaggedExample]):
         if learned["predicates"]:
             _check_predicate(example)
 
+    def form_for(self, learned: dict[str, Any]) -> tuple[FormField, ...]:
+        """Roles are those of a predicate, which is a word of the text."""
+        if not learned["predicates"]:
+            return self.form
+        return (FormField("text", "text", "Text"), FormField("predicate", "mention", "Predicate"))
+
     def score(
         self,
         gold: Sequence[TaggedExample],
@@ -317,7 +343,10 @@ class TagTask(Task[TaggedExample]):
         return score_tags(gold, predicted, spans=scheme is not None, roles=learned["predicates"])
 
     def from_item(self, item: Any, tokenize: Tokenize) -> TaggedExample | None:
-        """From a text, its tokens, or a dictionary with them and perhaps a predicate."""
+        """From a text, its tokens, or either with a predicate."""
+        match item:
+            case (str(text), (str(word), int(start))):
+                return _with_predicate(text, word, start, tokenize)
         found = super().from_item(item, tokenize)
         predicate = item.get("predicate") if isinstance(item, Mapping) else None
         if found is None or not isinstance(predicate, int | None):
