@@ -41,8 +41,8 @@ LINKS = {
 }
 """The line below a page's title."""
 LONG = re.compile(r"^(\w+ = )(.+?)  # long: (.+)$", flags=re.MULTILINE)
-COLOURS = 128
-"""Of a picture: enough for lines, points and their smoothed edges, and half the bytes."""
+COLOURS = 256
+"""Of a picture: enough for all that is drawn, in half the bytes."""
 SECONDS = 600
 """The most that one cell may take."""
 
@@ -185,7 +185,7 @@ def _small_picture(encoded: str) -> str:
         flat = Image.new("RGB", picture.size, "white")
         flat.paste(picture, mask=picture.getchannel("A") if "A" in picture.getbands() else None)
     target = io.BytesIO()
-    flat.quantize(COLOURS).save(target, "png", optimize=True)
+    flat.quantize(COLOURS, kmeans=2).save(target, "png", optimize=True)
     return base64.b64encode(target.getvalue()).decode()
 
 
