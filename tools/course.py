@@ -2,6 +2,7 @@
 
 python tools/course.py               # every chapter, both languages
 python tools/course.py --only 03     # one chapter
+python tools/course.py --pages       # the pages again, from the notebooks as they are
 python tools/course.py --check       # compare with the sources, without running anything
 
 A chapter is `course/LANGUAGE/NN-slug.py`: plain Python that runs from top to bottom in the root of
@@ -278,6 +279,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Write the notebooks and pages of the course.")
     parser.add_argument("--only", default="", metavar="NN", help="chapters that begin so")
     parser.add_argument("--language", choices=LANGUAGES, help="only this language")
+    parser.add_argument("--pages", action="store_true", help="run nothing, write the pages again")
     parser.add_argument("--check", action="store_true", help="run nothing, say what is stale")
     options = parser.parse_args()
     chosen = [
@@ -295,7 +297,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MPLCONFIGDIR"] = folder  # no settings of this user, no old list of fonts
         for chapter in chosen:
-            write(chapter, run(chapter))
+            write(chapter, read(chapter.notebook) if options.pages else run(chapter))
             print(chapter)
     return 0
 
