@@ -52,7 +52,11 @@ def reviews_zh(folder: Path) -> None:
         with (folder / f"{part}_sample.csv").open(encoding="utf-8-sig", newline="") as file:
             rows += list(csv.DictReader(file))
     texts = {
-        stars: [" ".join(row["reviewbody"].split()) for row in rows if float(row["star"]) in stars]
+        stars: [
+            " ".join(row["reviewbody"].replace("\\n", " ").split())
+            for row in rows
+            if float(row["star"]) in stars
+        ]
         for stars in ((1, 2, 3), (5,))
     }
     low = texts[1, 2, 3]
