@@ -329,7 +329,7 @@ def test_leftovers_of_flair_are_named(tmp_path, monkeypatch, capsys, new_format)
     model = {"state_dict": OrderedDict(w=torch.zeros(2)), "is_forward_lm": True, "hidden_size": 8}
     path = tmp_path / "news-forward.pt"
     torch.save(model, path, _use_new_zipfile_serialization=new_format)
-    assert_said(path, "a character language model of flair", "FlairEmbeddings", capsys=capsys)
+    assert_said(path, "a character language model of flair", "--encoder FILE", capsys=capsys)
     # The classes stand for those of flair, which is not installed.
     modules = {name: ModuleType(name) for name in ("flair", "flair.embeddings")}
     for name, module in modules.items():

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -417,4 +418,5 @@ def test_page_runs(tmp_path, capsys, monkeypatch):
         return re.sub(r"^{'train_runtime'.*\n", "", out, flags=re.M), err  # Trainer's
 
     monkeypatch.chdir(tmp_path)
+    shutil.copy(Path(__file__).parents[1] / "golden" / "flair" / "tagger.pt", "flair.pt")
     run_page("docs/huggingface.md", printed)

@@ -29,6 +29,7 @@ def folder(tmp_path, monkeypatch):
     }.items():
         shutil.copytree(DATA / name, tmp_path / here)
     (tmp_path / "new.txt").write_text("The dog saw Rome\n", "utf-8")
+    shutil.copy(DATA.parents[1] / "golden" / "flair" / "tagger.pt", tmp_path / "flair.pt")
     (tmp_path / "glove.txt").write_text("the 1 0\nmovie 0 1\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("elmokit.tasks.report.draw", lambda *_: True)

@@ -5,7 +5,8 @@ out, with half_models for weights without options; archives extracts zip and tar
 The formats: native (elmokit's own, with quantized for its int8 and int4 storage),
 transformers_folder (Hugging Face), bilm_hdf5 (bilm-tf and AllenNLP weights), tf_checkpoint
 (TensorFlow checkpoints and TF-Hub modules, with tf_table for their index), allennlp_archive and
-many_langs (with torch_file, which reads what torch.save wrote). bilm_names and torch_names
+many_langs (with torch_file, which reads what torch.save wrote). flair_file reads flair's character
+language models, which are no biLMs but inputs of tasks. bilm_names and torch_names
 translate their tensors to the canonical layout. checkpoint holds the `Checkpoint` that all of them
 read and write; fingerprint hashes a model; export writes one for other tools, with onnx_graph for
 ONNX. catalogue knows the published models by name and where their files are; download has them in

@@ -380,7 +380,8 @@ def _pickled(start: _Start) -> Diagnosis | None:
     if b"is_forward_lm" in names:
         return Diagnosis(
             "a character language model of flair (FlairEmbeddings), not an ELMo",
-            "Open it with flair.embeddings.FlairEmbeddings.",
+            "Give it to a task: elmokit train --encoder FILE; for its vectors, "
+            "elmokit.integrations.FlairVectors.",
         )
     if b"flair" in names:
         inner = "its ELMo is not inside: " if b"ELMoEmbeddings" in names else ""

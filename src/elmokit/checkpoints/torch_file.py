@@ -6,7 +6,8 @@ system, the pickle, the list of keys, and for each key its number of elements an
 
 The pickle is interpreted here, by a stack machine that knows containers, numbers, texts and the
 few names by which torch rebuilds tensors. There is no code in it that a file could call, and every
-byte that it makes is counted (`elmokit.limits`).
+byte that it makes is counted (`elmokit.limits`). Files of whole objects are read too
+(`load_objects`): an object is then the name of its class and its attributes, nothing more.
 """
 
 from __future__ import annotations
@@ -92,6 +93,28 @@ class _View:
     strides: tuple[int, ...]
 
 
+@dataclass
+class PickledObject:
+    """An object in a file: the name of its class, ``module name``, and what was stored of it."""
+
+    kind: str
+    attributes: dict[Any, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PickledFile:
+    """A file of objects."""
+
+    root: Any
+    """Containers, numbers, texts, `PickledObject`; parts may be shared, or hold each other."""
+    path: Path
+    _budget: Budget = field(repr=False)
+
+    def tensors(self, found: Any) -> dict[str, Tensor]:
+        """The tensors of a table in it, floating-point ones as float32."""
+        return _tensors(found, self.path, self._budget)
+
+
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read a state dict saved by torch of any age: plain tensors, floating-point ones as float32.
 
@@ -99,14 +122,24 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         CheckpointError: It is no such file, damaged, claims more than it holds, or names something
             that would run code.
     """
+    found = _load(path, objects=False)
+    return found.tensors(found.root)
+
+
+def load_objects(path: Path) -> PickledFile:
+    """Read a file with objects of any classes, none of which is imported; errors as above."""
+    return _load(path, objects=True)
+
+
+def _load(path: Path, *, objects: bool) -> PickledFile:
     regular_file(path)
     budget = budget_for(path)
     try:
         if is_zip(path):
             with zipfile.ZipFile(path) as archive:
-                return _zipped(archive, path, budget)
+                return PickledFile(_zipped(archive, budget, objects), path, budget)
         with path.open("rb") as file:
-            return _streamed(_Bounded(file), path, budget)
+            return PickledFile(_streamed(_Bounded(file), budget, objects), path, budget)
     except CheckpointError:
         raise
     except Exception as error:  # damaged files raise nearly every built-in kind
@@ -115,7 +148,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         ) from None
 
 
-def _zipped(archive: zipfile.ZipFile, path: Path, budget: Budget) -> dict[str, Tensor]:
+def _zipped(archive: zipfile.ZipFile, budget: Budget, objects: bool) -> Any:
     entries: dict[str, zipfile.ZipInfo] = {}
     for entry in archive.infolist():
         budget.part("entries")
@@ -135,7 +168,8 @@ def _zipped(archive: zipfile.ZipFile, path: Path, budget: Budget) -> dict[str, T
         return data
 
     storages: dict[str, _Storage] = {}
-    found = _interpret(io.BytesIO(read("data.pkl").numpy().tobytes()), storages, budget)
+    pickled = io.BytesIO(read("data.pkl").numpy().tobytes())
+    found = _interpret(pickled, storages, budget, objects)
     swapped = "byteorder" in {n.removeprefix(root) for n in entries} and (
         bytes(read("byteorder").numpy()) == b"big"
     )
@@ -144,15 +178,15 @@ def _zipped(archive: zipfile.ZipFile, path: Path, budget: Budget) -> dict[str, T
         if len(data) < storage.size:
             raise ValueError(f"the storage {storage.key!r} has {len(data)} bytes")
         storage.data = _typed(data[: storage.size], storage.dtype, swapped)
-    return _tensors(found, path, budget)
+    return found
 
 
-def _streamed(file: _Bounded, path: Path, budget: Budget) -> dict[str, Tensor]:
+def _streamed(file: _Bounded, budget: Budget, objects: bool) -> Any:
     storages: dict[str, _Storage] = {}
     head = [_interpret(file, storages, budget) for _ in range(3)]
     if head[:2] != [_MAGIC, _VERSION] or not isinstance(head[2], dict):
         raise ValueError("the magic number of torch is missing")
-    found = _interpret(file, storages, budget)
+    found = _interpret(file, storages, budget, objects)
     keys = _interpret(file, storages, budget)
     if not isinstance(keys, list) or any(not isinstance(key, str) for key in keys):
         raise ValueError("the list of storages is damaged")
@@ -168,7 +202,7 @@ def _streamed(file: _Bounded, path: Path, budget: Budget) -> dict[str, Tensor]:
         _fill(data, file.read, f"the storage {key!r}")
         swapped = head[2].get("little_endian") is False
         storage.data = _typed(data, storage.dtype, swapped)
-    return _tensors(found, path, budget)
+    return found
 
 
 def _fill(data: Tensor, read: Callable[[int], bytes], what: str) -> None:
@@ -234,9 +268,11 @@ class _Bounded:
         return self._file.tell()
 
 
-def _interpret(file: Any, storages: dict[str, _Storage], budget: Budget) -> Any:
+def _interpret(
+    file: Any, storages: dict[str, _Storage], budget: Budget, objects: bool = False
+) -> Any:
     """Run one pickle; the storages it names are added to `storages`."""
-    machine = _Machine(storages, budget)
+    machine = _Machine(storages, budget, objects)
     for opcode, argument, _ in pickletools.genops(file):
         budget.spend(LINE_BYTES, "its pickle")
         machine.step(opcode.name, argument)
@@ -245,9 +281,10 @@ def _interpret(file: Any, storages: dict[str, _Storage], budget: Budget) -> Any:
 
 
 class _Machine:
-    """A pickle's stack and memo."""
+    """A pickle's stack and memo; `objects`: whether it may name any class."""
 
-    def __init__(self, storages: dict[str, _Storage], budget: Budget) -> None:
+    def __init__(self, storages: dict[str, _Storage], budget: Budget, objects: bool) -> None:
+        self._objects = objects
         self.stack: list[Any] = []
         self._memo: dict[int, Any] = {}
         self._storages = storages
@@ -272,7 +309,7 @@ class _Machine:
             raise ValueError(f"the pickle has the opcode {name}")
 
     def _import(self, name: str) -> _Name:
-        if name not in _NAMES:
+        if name not in _NAMES and not self._objects:
             raise ValueError(f"the pickle names {name.replace(' ', '.')!r:.200}")
         return _Name(name)
 
@@ -286,6 +323,10 @@ class _Machine:
         while (item := self.stack.pop()) is not _MARK:
             items.append(item)
         return items[::-1]
+
+    def drop(self) -> None:
+        """What is added to a set, which nobody reads."""
+        self.marked()
 
     def collect(self, kind: Callable[[list[Any]], Any]) -> None:
         self.stack.append(kind(self.marked()))
@@ -305,12 +346,14 @@ class _Machine:
         target = self.stack[-1]
         if type(target) is dict:
             target.update(_table(items))
-        elif not isinstance(target, _Ignored):
+        elif not isinstance(target, _Ignored | PickledObject):
             raise TypeError("the pickle fills what is no table")
 
     def build(self) -> None:
-        self.stack.pop()  # attributes of a table, such as versions of modules
-        if not isinstance(self.stack[-1], dict | _Ignored):
+        state, target = self.stack.pop(), self.stack[-1]
+        if isinstance(target, PickledObject):
+            target.attributes.update(state if type(state) is dict else {})
+        elif not isinstance(target, dict | _Ignored):  # a table's are versions of modules
             raise TypeError("the pickle sets attributes of what is no table")
 
     def reduce(self) -> None:
@@ -327,13 +370,22 @@ class _Machine:
             made = _table([part for key, value in pairs for part in (key, value)])
         elif called.name in _IGNORED:
             made = _Ignored()
+        elif called.name not in _NAMES:  # whose names `_import` has let through
+            made = PickledObject(called.name)
         else:
             raise TypeError(f"the pickle calls {called.name!r}")
         self.stack.append(made)
 
     def persistent(self) -> None:
-        """A storage: ("storage", type, key, device, elements[, view])."""
-        kind, named, key, _, elements, *view = self.stack.pop()
+        """A storage: ("storage", type, key, device, elements[, view]).
+
+        Or a class, with its source code: ("module", class, file, text).
+        """
+        described = self.stack.pop()
+        if self._objects and described[0] == "module":
+            self.stack.append(described[1])
+            return
+        kind, named, key, _, elements, *view = described
         if kind not in ("storage", b"storage") or (view and view[0] is not None):
             raise ValueError("the pickle refers to something that is no plain storage")
         key = key.decode("ascii") if isinstance(key, bytes) else str(key)
@@ -377,6 +429,7 @@ _PUSHED = {
 _MADE: dict[str, Callable[[], Any]] = {
     "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False,
     "EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict, "MARK": lambda: _MARK,
+    "EMPTY_SET": _Ignored,
 }  # fmt: skip
 _HANDLERS: dict[str, Callable[[_Machine], None]] = {
     "TUPLE": lambda m: m.collect(tuple),
@@ -387,10 +440,12 @@ _HANDLERS: dict[str, Callable[[_Machine], None]] = {
     "TUPLE3": lambda m: m.last(3),
     "APPEND": lambda m: m.append([m.stack.pop()]),
     "APPENDS": lambda m: m.append(m.marked()),
+    "ADDITEMS": _Machine.drop,
     "SETITEM": lambda m: m.set_items([m.stack.pop(), m.stack.pop()][::-1]),
     "SETITEMS": lambda m: m.set_items(m.marked()),
     "BUILD": _Machine.build,
     "REDUCE": _Machine.reduce,
+    "NEWOBJ": _Machine.reduce,
     "STACK_GLOBAL": _Machine.named,
     "BINPERSID": _Machine.persistent,
 }

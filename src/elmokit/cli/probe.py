@@ -116,10 +116,15 @@ class Probing(Outputs):
         Parameter(
             name=MODEL_NAMES,
             help="Folder, weights file, archive, checkpoint prefix, embedded name or "
-            "hf:OWNER/NAME; also word vectors, or the folder of a Hugging Face encoder. Given "
-            "again, the vectors of all are concatenated. The embedded model when left out.",
+            "hf:OWNER/NAME; also word vectors, the folder of an encoder (Hugging Face, ONNX), or a "
+            "file of flair's language models. Given again, the vectors of all are concatenated. "
+            "The embedded model when left out.",
         ),
     ] = None
+    pieces: Annotated[
+        Literal["mean", "first", "last"],
+        Parameter(help="What the vector of a word is if an encoder has sub-words."),
+    ] = "mean"
     device: Device = None
 
     def models(self, against: Sequence[str] | None, text: Text) -> Iterator[LayerVectors]:
@@ -130,12 +135,13 @@ class Probing(Outputs):
 
         tokenizer = "space" if text.tokens else text.tokenizer
         source: Any = self.model[0] if self.model and len(self.model) == 1 else self.model
-        first = open_model(source, device=self.device, tokenizer=tokenizer)
+        opening: Any = {"device": self.device, "tokenizer": tokenizer, "pieces": self.pieces}
+        first = open_model(source, **opening)
         yield first
         for name in against or ():
             model = first.source if isinstance(first, ProbedModel) else None
             if name != RANDOM:
-                yield open_model(name, device=self.device, tokenizer=tokenizer)
+                yield open_model(name, **opening)
             elif isinstance(model, ElmoLayers):
                 yield open_model(random_weights(model.elmo), tokenizer=tokenizer)
             else:

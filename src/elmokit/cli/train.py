@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import AtLeastOne, Device, Json, SeveralModels, UsageError, suggest
+from elmokit.cli.options import MODEL_NAMES, AtLeastOne, Device, Json, UsageError, suggest
 from elmokit.cli.pretrain import Resume, Set
 from elmokit.cli.task_options import FieldNames, FileFormat, StaticFile, field_names
 from elmokit.tasks import describe_tasks
@@ -29,7 +29,10 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     dev: Path | None = None,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     test: Path | None = None,
-    elmo: Annotated[tuple[str, ...], SeveralModels] = (),
+    elmo: Annotated[
+        tuple[str, ...], Parameter(name=[*MODEL_NAMES, "--elmo"], consume_multiple=False)
+    ] = (),
+    encoder: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     static: StaticFile = None,
     config: str | None = None,
     changes: Set = (),
@@ -55,9 +58,12 @@ def train(  # noqa: D417 - options that verbs share bring their own help
             training examples, chosen by the seed, when left out.
         output: Folder for the predictor, its report and pictures.
         test: Labelled examples on which the result is evaluated at the end.
-        elmo: The model: folder, weights file, archive, embedded name or hf:OWNER/NAME, or the
-            folder of another encoder; several, one after another, are concatenated; none to
-            train without ELMo. The embedded model when left out.
+        elmo: The model: folder, weights file, archive, embedded name or hf:OWNER/NAME; several, one
+            after another, are concatenated; none to train without ELMo. The embedded model when
+            left out.
+        encoder: Another pretrained model, concatenated with ELMo: the folder of an encoder (Hugging
+            Face; an ONNX graph with its tokenizer.json) or a file of flair's language models; as
+            often as needed.
         config: TOML file with settings that replace the task's own, or the name of a recipe, such
             as tag-ner; elmokit recipes lists them.
         epochs: The most passes over the training data.
@@ -89,7 +95,8 @@ def train(  # noqa: D417 - options that verbs share bring their own help
     settings = task_settings(task, config, [*changes, *given])
     if "none" in elmo and len(elmo) > 1:
         raise UsageError("--model none trains without ELMo: leave the other models out.")
-    source = None if "none" in elmo else elmo or DEFAULT_MODEL
+    models = (() if "none" in elmo else elmo or (DEFAULT_MODEL,)) + encoder
+    source = models or None
     names = field_names(fields)
     if compare:
         if source is None:

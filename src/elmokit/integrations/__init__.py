@@ -1,9 +1,9 @@
 """elmokit inside other libraries; each module needs the extra of its library.
 
 sklearn: a transformer, a classifier and a tagger. spacy: pipeline components, which spacy_factories
-registers with spaCy. hf: models of Hugging Face's `transformers`. onnx: exported models without
-torch. migration: the interfaces of older ELMo programs. sharing: models and folders that
-estimators and components refer to or hold as bytes.
+registers with spaCy. hf: models of Hugging Face's `transformers`. flair: vectors of flair's
+character language models. onnx: exported models without torch. migration: the interfaces of older
+ELMo programs. sharing: models and folders that estimators and components refer to or hold as bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from elmokit.integrations.flair import FlairVectors as FlairVectors
     from elmokit.integrations.onnx import OnnxElmo as OnnxElmo
     from elmokit.integrations.sklearn import (
         ElmoClassifier as ElmoClassifier,
@@ -25,6 +26,7 @@ else:
         __name__,
         {
             "sklearn": "ElmoClassifier ElmoTagger ElmoVectorizer",
+            "flair": "FlairVectors",
             "onnx": "OnnxElmo",
             "spacy": "attach_hooks",
         },

@@ -20,6 +20,7 @@ from elmokit.encode.elmo import Elmo, Sentence
 from elmokit.encode.similarity import in_context
 from elmokit.engines import Device, check_device
 from elmokit.errors import ConfigError, DataError
+from elmokit.tasks.inputs.encoders import Pieces
 from elmokit.tasks.inputs.references import Elmos, as_layers
 from elmokit.tasks.inputs.source import (
     ElmoLayers,
@@ -86,14 +87,18 @@ class ProbedModel:
 
 
 def open_model(
-    source: Source, *, device: Device = None, tokenizer: str | None = None
+    source: Source,
+    *,
+    device: Device = None,
+    tokenizer: str | None = None,
+    pieces: Pieces = "mean",
 ) -> LayerVectors:
-    """Open whatever a user may name; the device is for what is loaded here."""
+    """Open whatever a user may name; device and `pieces` are for what is loaded here."""
     if isinstance(source, list | tuple):
-        parts = [_open(part, device) for part in source]
+        parts = [_open(part, device, pieces) for part in source]
         return ProbedModel(as_layers([part for part, _ in parts]), tokenizer=tokenizer)
     if source is None or isinstance(source, str | Path | Elmo | WordVectors | LayerSource):
-        opened, name = _open(source, device)
+        opened, name = _open(source, device, pieces)
         return ProbedModel(opened, name, tokenizer)
     custom: Any = source
     if not callable(getattr(custom, "stream", None)):
@@ -105,8 +110,8 @@ def open_model(
     return result
 
 
-def _open(source: Any, device: Device) -> tuple[LayerSource, str]:
-    opened = as_layers(source, static=True, device=device)
+def _open(source: Any, device: Device, pieces: Pieces) -> tuple[LayerSource, str]:
+    opened = as_layers(source, static=True, device=device, pieces=pieces)
     if isinstance(source, str | Path | None):
         opened.to(check_device(device))
     named = isinstance(source, str | Path) and not isinstance(opened, ElmoLayers | StaticVectors)

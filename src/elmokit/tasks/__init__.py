@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.dialogue.task import FrameExample as FrameExample
     from elmokit.tasks.files import read_examples as read_examples, write_examples as write_examples
     from elmokit.tasks.fit import fit as fit, task_settings as task_settings
+    from elmokit.tasks.inputs.references import as_layers as as_layers
     from elmokit.tasks.pair.task import PairExample as PairExample
     from elmokit.tasks.predictor import Predictor as Predictor
     from elmokit.tasks.qa.files import Answer as Answer, QuestionExample as QuestionExample
@@ -56,6 +57,7 @@ else:
             "coref.files": "CorefExample Mention",
             "details": "Details ScoredSpan ScoredToken",
             "dialogue.task": "FrameExample",
+            "inputs.references": "as_layers",
             "pair.task": "PairExample",
             "relation.files": "RelationExample",
             "seq2seq.files": "SequencePair",

@@ -17,6 +17,7 @@ from elmokit.training.settings import SEEDS, OptimizerConfig
 POSITIONS = ("input", "output", "target")
 """Where ELMo may enter: before the task's encoder, after it, and where a task reads what it writes
 itself."""
+_PIECES = ("mean", "first", "last")
 _WIDEST, _DEEPEST = 1 << 16, 64
 """Bounds on widths and numbers of layers: settings may come in a predictor of others."""
 
@@ -54,6 +55,8 @@ class InputsConfig:
     elmo_at: tuple[str, ...] = ("input",)
     """Where ELMo enters, each position with a mix of its own: input, output, and, for a task that
     writes text, target: what it has written, read by the forward direction alone."""
+    pieces: Literal["mean", "first", "last"] = "mean"
+    """What the vector of a word is if an encoder has sub-words: their mean, the first, the last."""
     layer_norm: bool = False
     """Whether layers are normalised over the batch before they are mixed."""
     mix_penalty: float = 1e-3
@@ -74,6 +77,7 @@ class InputsConfig:
         known = bool(self.elmo_at) and set(self.elmo_at) <= set(POSITIONS)
         distinct = len(set(self.elmo_at)) == len(self.elmo_at)
         check(known and distinct, self, "elmo_at", f"choose from {', '.join(POSITIONS)}")
+        check(self.pieces in _PIECES, self, "pieces", f"use {', '.join(_PIECES)}")
         alone = "target" in self.elmo_at  # one word at a time has no batch to be normalised over
         check(not (alone and self.layer_norm), self, "layer_norm", "not with ELMo at the target")
 

@@ -134,8 +134,9 @@ def fit(
             examples; a DataFrame, or a Dataset of Hugging Face, with such columns.
         dev: The data on which the model is evaluated during training. Left out, a tenth of the
             training data, chosen by ``run.seed``.
-        elmo: A loaded model, or what `elmokit.load` takes, or the folder of another encoder that
-            transformers loads; or several of these in a list. None trains without ELMo.
+        elmo: A loaded model, or what `elmokit.load` takes; the folder of another encoder that
+            transformers loads, or of an ONNX graph with its tokenizer; a file of flair's language
+            models; or several of these in a list. None trains without ELMo.
         static: Static word vectors (`WordVectors`, or their file).
         config: Settings, or a TOML file that changes the task's defaults.
         output: Folder for the predictor, its report and its snapshots; left out, nothing is kept.
@@ -210,7 +211,9 @@ class TaskRun:
         if elmo is None and config.fine_tune.on:
             raise ConfigError("fine_tune.on = True: there is no ELMo model to fine-tune")
         self.elmo: LayerSource | None = (
-            None if elmo is None else as_layers(elmo, copied=config.fine_tune.on)
+            None
+            if elmo is None
+            else as_layers(elmo, copied=config.fine_tune.on, pieces=config.inputs.pieces)
         )
         self.static: StaticVectors | None = None if static is None else as_static(static)
         if self.static is not None:

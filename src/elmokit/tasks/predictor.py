@@ -57,6 +57,7 @@ from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.details import Details
 from elmokit.tasks.files import Data, read_examples, read_labelled
+from elmokit.tasks.inputs.encoders import Pieces
 from elmokit.tasks.inputs.references import (
     Elmos,
     Static,
@@ -450,6 +451,7 @@ class _Model(TypedDict):
     fingerprint: str
     bundled: bool
     precision: Precision | None
+    pieces: Pieces | None
 
 
 class _Reference(_Model):

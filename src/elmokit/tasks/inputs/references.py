@@ -10,11 +10,19 @@ from typing import Any, TypeAlias
 
 from elmokit.checkpoints import native, transformers_folder
 from elmokit.checkpoints.download import cached_path
+from elmokit.checkpoints.flair_file import is_flair
 from elmokit.checkpoints.known_models import embedded_models
 from elmokit.encode.elmo import Elmo
 from elmokit.engines import Device, Precision
 from elmokit.errors import CheckpointError, ConfigError, DataError, ElmokitError
 from elmokit.files import read_json
+from elmokit.tasks.inputs.encoders import (
+    EncoderLayers,
+    OnnxLayers,
+    PieceLayers,
+    Pieces,
+    onnx_graph_of,
+)
 from elmokit.tasks.inputs.source import (
     ElmoLayers,
     LayerSource,
@@ -25,6 +33,8 @@ from elmokit.tasks.inputs.source import (
 )
 from elmokit.word_vectors.table import WordVectors
 
+_KINDS = {"encoder": "encoder", "onnx": "encoder", "flair": "language model of flair"}
+"""What messages call models that are no biLMs."""
 OneModel: TypeAlias = LayerSource | Elmo | str | Path
 """How a user may give a model with layers."""
 Elmos: TypeAlias = OneModel | Sequence[OneModel]
@@ -42,19 +52,21 @@ def as_layers(
     precision: Precision = "float32",
     device: Device = "cpu",
     static: bool = False,
+    pieces: Pieces = "mean",
 ) -> LayerSource:
     """A source of layers from what a user gives.
 
     That is a source, a model that `elmokit.load` understands (None: the embedded one), the folder
-    of an encoder of Hugging Face, or several of these in a list; with `static` also a table of word
-    vectors, or its file: one layer. `copied`: work on a copy, because the weights are going to be
-    trained. `precision` and `device` are for biLMs that are not loaded yet.
+    of an encoder of Hugging Face or in ONNX, a file of flair's language models, or several of these
+    in a list; with `static` also a table of word vectors, or its file: one layer. `copied`: work on
+    a copy, because the weights are going to be trained. `precision` and `device` are for biLMs that
+    are not loaded yet, `pieces` is for encoders of sub-words.
     """
     if isinstance(source, LayerSource):
         return source.copied() if copied else source
     options: dict[str, Any] = {"copied": copied, "precision": precision, "device": device}
     if isinstance(source, Sequence) and not isinstance(source, str):
-        parts = [as_layers(part, static=static, **options) for part in source]
+        parts = [as_layers(part, static=static, pieces=pieces, **options) for part in source]
         several = SeveralLayers([model for part in parts for model in part.models])
         return parts[0] if len(parts) == 1 else several
     if isinstance(source, WordVectors):
@@ -62,16 +74,25 @@ def as_layers(
             raise ConfigError("elmo: these are word vectors; give them as static")
         return StaticVectors(source)
     try:
-        if isinstance(source, str | Path) and is_encoder(Path(source)):
-            from elmokit.tasks.inputs.encoders import EncoderLayers
-
-            return EncoderLayers(source)
+        if isinstance(source, str | Path) and (other := _other_model(Path(source), pieces)):
+            return other
         return ElmoLayers(source, **options)
     except CheckpointError:
         if static and isinstance(source, str | Path) and Path(source).is_file():
             with suppress(ElmokitError):
                 return StaticVectors(source)
         raise  # this one: it says what a model may be
+
+
+def _other_model(path: Path, pieces: Pieces) -> LayerSource | None:
+    """A model of another kind than a biLM; None if this is nothing of them."""
+    if is_flair(path):
+        from elmokit.tasks.inputs.flair_layers import FlairLayers
+
+        return FlairLayers(path)
+    if onnx_graph_of(path) is not None:
+        return OnnxLayers(path, pieces)
+    return EncoderLayers(path, pieces) if is_encoder(path) else None
 
 
 def is_encoder(folder: Path) -> bool:
@@ -99,6 +120,8 @@ def reference_to(source: LayerSource | StaticVectors | None) -> dict[str, Any]:
     }
     if isinstance(source, ElmoLayers):
         reference["precision"] = source.elmo.bilm.precision
+    if isinstance(source, PieceLayers):
+        reference["pieces"] = source.pieces
     if isinstance(source, SeveralLayers):
         reference["parts"] = [reference_to(model) for model in source.models]
     return reference
@@ -144,8 +167,9 @@ def open_layers(
         source = _as_referred(given if given is not None else _path(reference, folder), reference)
     except CheckpointError as error:
         raise CheckpointError(
-            f"{folder}: the predictor's ELMo model {reference['name']!r} cannot be loaded "
-            f"({error}). Say where it is now: elmo=..., --model (hf:OWNER/NAME for the hub)"
+            f"{folder}: the predictor's {_KINDS.get(reference['kind'], 'ELMo model')} "
+            f"{reference['name']!r} cannot be loaded ({error}). Say where it is now: elmo=..., "
+            "--model (hf:OWNER/NAME for the hub)"
         ) from None
     _check_same("ELMo model", reference, source, folder)
     return source
@@ -157,7 +181,8 @@ def _as_referred(source: Elmos, reference: Mapping[str, Any]) -> LayerSource:
     if isinstance(source, Sequence) and not isinstance(source, str) and len(source) == len(parts):
         found = [_as_referred(one, part) for one, part in zip(source, parts, strict=True)]
         return as_layers(found)
-    return as_layers(source, precision=reference.get("precision") or "float32")
+    options = {name: reference.get(name) for name in ("precision", "pieces")}
+    return as_layers(source, **{name: value for name, value in options.items() if value})
 
 
 def open_static(

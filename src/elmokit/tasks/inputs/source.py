@@ -1,8 +1,9 @@
 """Pretrained models that give each token several layers: the inputs of tasks, the object of probes.
 
 `LayerSource` is a model, or several at once; `LayerModel` is one of them: a biLM
-(`ElmoLayers`), a table of static vectors (`StaticVectors`), an encoder of Hugging Face
-(`elmokit.tasks.inputs.encoders`). `elmokit.tasks.inputs.references` opens them.
+(`ElmoLayers`), a table of static vectors (`StaticVectors`), an encoder of Hugging Face or in ONNX
+(`elmokit.tasks.inputs.encoders`), flair's language models (`elmokit.tasks.inputs.flair_layers`).
+`elmokit.tasks.inputs.references` opens them.
 """
 
 from __future__ import annotations
