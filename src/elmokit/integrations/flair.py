@@ -46,8 +46,6 @@ class FlairVectors:
     def encode_stream(self, sentences: Iterable[Sentence]) -> Iterator[NDArray[np.float32]]:
         """The same, one sentence after another."""
         for sentence in sentences:
-            if isinstance(sentence, str):
-                sentence = self.source.tokenize(sentence)
-            words = list(sentence)
+            words = self.source.tokenize(sentence) if isinstance(sentence, str) else list(sentence)
             parts = [model.flat([words], learn=False)[0] for model in self.models]
             yield torch.cat(parts, dim=1).cpu().numpy()
