@@ -123,7 +123,7 @@ for best in strongest[:4]:
 
 # %%
 def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+    return 0.5 + 0.5 * np.tanh(x / 2)  # 即 1 / (1 + exp(-x))，不会溢出
 
 
 def highway(x):
