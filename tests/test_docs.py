@@ -42,6 +42,7 @@ TESTED_ELSEWHERE = {
     "cli.md": "tests/cli/test_cli_main.py",
     "corpus.md": "tests/corpus/test_prepare.py",
     "huggingface.md": "tests/integrations/test_hf_elmo.py",
+    "keras.md": "tests/integrations/test_keras_elmo.py",
     "language-model.md": "tests/cli/test_cli_language_model.py",
     "probes.md": "tests/probes/test_probes_page.py",
     "ray.md": "tests/ray/test_ray_encode.py",
