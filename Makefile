@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check matrix slow fuzz bench course docs serve page page-test lock audit soak faults clean
+.PHONY: help demo test check matrix slow fuzz bench course docs serve page demo-site page-test lock audit soak faults clean
 
 # What torch's CUDA build brings; a CPU build has none of it.
 NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc \
@@ -91,9 +91,13 @@ serve: CONFIG ?= mkdocs.yml
 serve: $(VENV)/.docs  ## serve one language of the documentation, and follow changes (CONFIG=mkdocs.zh.yml)
 	$(BIN)/zensical serve --dev-addr 127.0.0.1:8000 --config-file $(CONFIG)
 
-page: page/node_modules/.package-lock.json  ## test and build the page of `elmokit serve` (needs Node.js)
+page: page/node_modules/.package-lock.json  ## test and build the page, for `elmokit serve` and `elmokit site` (needs Node.js)
 	npm --prefix page test
 	npm --prefix page run build
+	python3 tools/page_runtime.py --write
+
+demo-site: $(VENV)/.dev  ## write the page without a server, with both embedded models, into demo-site
+	$(BIN)/elmokit site demo-site --model small-en --model small-zh
 
 page/node_modules/.package-lock.json: page/package-lock.json
 	npm --prefix page ci
@@ -102,7 +106,8 @@ page/node_modules/.package-lock.json: page/package-lock.json
 page-test: $(VENV)/.dev page/node_modules/.package-lock.json  ## use the page in Chromium (installs it)
 	command -v chromium || { apt-get update --quiet && apt-get install --yes --no-install-recommends \
 		chromium fonts-dejavu-core fonts-wqy-microhei; }
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/server/test_page_files.py tests/server/test_page_browser.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/server/test_page_files.py tests/server/test_static_site.py \
+		tests/server/test_page_browser.py
 
 lock: $(VENV)/.core  ## resolve all requirements again, and write their versions and hashes
 	$(BIN)/python -m pip install --quiet uv
@@ -117,4 +122,4 @@ audit: $(VENV)/.dev page/node_modules/.package-lock.json  ## known vulnerabiliti
 	$(BIN)/python tools/licences.py
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build site page/node_modules
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build site demo-site page/node_modules

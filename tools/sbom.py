@@ -3,8 +3,9 @@
     python tools/sbom.py            # compare tools/sbom.cdx.json with the sources
     python tools/sbom.py --write    # write it again
 
-It lists what is inside the wheel (the package, its models with checksums and licences; the page is
-elmokit's own and bundles no library) and the libraries of the core install, at locked versions.
+It lists what is inside the wheel (the package, its models with checksums and licences; of the page,
+which is elmokit's own, the one library that it bundles) and the libraries of the core install, at
+locked versions.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ MODEL_LICENCES = {
     "small-zh": "Apache-2.0",
     "test-tiny": "Apache-2.0",
 }
+PAGE_LICENCES = {"onnxruntime-web": "MIT"}
 
 
 def version() -> str:
@@ -76,6 +78,18 @@ def bill() -> dict[str, Any]:
         }
         for name in names
         for number in locked[name]
+    ]
+    page = json.loads((ROOT / "page" / "package.json").read_text("utf-8"))["dependencies"]
+    libraries += [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:npm/{name}@{number}",
+            "name": name,
+            "version": number,
+            "purl": f"pkg:npm/{name}@{number}",
+            "licenses": [{"license": {"id": PAGE_LICENCES[name]}}],
+        }
+        for name, number in page.items()
     ]
     models = [model(folder) for folder in sorted(MODELS.iterdir()) if folder.is_dir()]
     package = f"pkg:pypi/elmokit@{version()}"

@@ -103,6 +103,8 @@ export class Refused extends Error {
 export interface Backend {
   offer(): Promise<Offer>;
   post<T>(request: Request, signal: AbortSignal): Promise<T>;
+  /** How a model splits a text. */
+  tokens(model: string, sentence: string, signal: AbortSignal): Promise<string[]>;
   /** The request as Python or as a command; null where nothing but this page can answer it. */
   asPython(request: Request): string | null;
   asCurl(request: Request): string | null;
@@ -134,15 +136,6 @@ export function post<T>(request: Request, signal: AbortSignal): Promise<T> {
 }
 
 /** How the model splits a text. */
-export async function tokensOf(
-  model: string,
-  sentence: string,
-  signal: AbortSignal,
-): Promise<string[]> {
-  const body = { model, sentences: [sentence], pool: "mean" };
-  const answer = await post<{ sentences: { tokens: string[] }[] }>(
-    { route: "v1/encode", body },
-    signal,
-  );
-  return answer.sentences[0]?.tokens ?? [];
+export function tokensOf(model: string, sentence: string, signal: AbortSignal): Promise<string[]> {
+  return backend().tokens(model, sentence, signal);
 }

@@ -21,6 +21,16 @@ function viewNames(): ViewName[] {
 const THEMES: readonly Theme[] = ["auto", "light", "dark"];
 const STORAGE = { language: "elmokit-language", theme: "elmokit-theme" };
 
+/** Shows how much of a model has arrived, while it arrives. */
+const loading = h("div", { class: "loading", hidden: true });
+
+export function showProgress(loaded: number, total: number): void {
+  const megabytes = (bytes: number) => (bytes / 1e6).toFixed(1);
+  const text = t("page.loading", { loaded: megabytes(loaded), total: megabytes(total) });
+  loading.hidden = loaded >= total;
+  loading.replaceChildren(h("label", {}, text, h("progress", { max: total, value: loaded })));
+}
+
 let served: Offer | null = null;
 let chosenModel: string | null = null;
 
@@ -40,7 +50,7 @@ function render(): void {
   document.body.replaceChildren(
     h("a", { class: "skip", href: "#main", onclick: skip }, t("page.skip")),
     h("header", { class: "top" }, h("strong", {}, "elmokit"), navigation(), settings()),
-    h("main", { id: "main", tabindex: -1 }, content()),
+    h("main", { id: "main", tabindex: -1 }, loading, content()),
     h("footer", {}, served && facts(served)),
   );
 }

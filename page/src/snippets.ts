@@ -39,6 +39,25 @@ export function asPython(request: Request, address: string, withToken: boolean):
   ].join("\n");
 }
 
+/** The request as Python that needs no service; null for what only a service and the page show. */
+export function asLocalPython(request: Request): string | null {
+  const { model, ...values } = request.body;
+  const call = LOCAL[request.route]?.(values);
+  if (call === undefined) return null;
+  return ["import elmokit", "", `elmo = elmokit.load(${literal(model)})`, ...call, ""].join("\n");
+}
+
+const LOCAL: Record<string, (values: Record<string, unknown>) => string[]> = {
+  "v1/encode": ({ sentences, layers }) => [
+    `answer = elmo.encode(${literal(sentences)}, layers=${literal(layers)})`,
+    "print([vectors.shape for vectors in answer])",
+  ],
+  "v1/substitutes": ({ sentence, position, k }) => [
+    `for found in elmo.substitutes(${literal(sentence)}, ${literal(position)}, k=${literal(k)}):`,
+    "    print(found)",
+  ],
+};
+
 export function asCurl(request: Request, address: string, withToken: boolean): string {
   const token = withToken ? ["-H 'Authorization: Bearer YOUR TOKEN'"] : [];
   return [

@@ -16,6 +16,7 @@ SPEED = ROOT / "docs" / "speed.md"
 def test_pages_have_the_results_as_they_are():
     found = list(script.pages())
     names = {
+        "browser.md",
         "how-much-text.md",
         "how-it-works.md",
         "language-model.md",

@@ -27,7 +27,7 @@ from elmokit.training.settings import PRESETS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
-ELSEWHERE = ("train", "evaluate", "predict", "serve", "probe")
+ELSEWHERE = ("train", "evaluate", "predict", "serve", "site", "probe")
 """Verbs that have a page of their own."""
 VERBS = [verb for verb in HELP_EXAMPLES if verb.split()[0] not in ELSEWHERE]
 DOCS = ROOT / "docs" / "cli.md"

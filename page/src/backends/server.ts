@@ -15,6 +15,14 @@ export const server: Backend = {
     const init = { method: "POST", body: JSON.stringify(request.body), signal };
     return (await call(request.route, init, { "Content-Type": "application/json" })) as T;
   },
+  async tokens(model, sentence, signal) {
+    const body = { model, sentences: [sentence], pool: "mean" };
+    const answer = await this.post<{ sentences: { tokens: string[] }[] }>(
+      { route: "v1/encode", body },
+      signal,
+    );
+    return answer.sentences[0]?.tokens ?? [];
+  },
   asPython: (request) => asPython(request, address(), token() !== null),
   asCurl: (request) => asCurl(request, address(), token() !== null),
   useToken: (given) => sessionStorage.setItem(TOKEN, given),

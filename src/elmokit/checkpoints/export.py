@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from elmokit import __version__
 from elmokit.checkpoints import bilm_hdf5
@@ -38,6 +39,11 @@ from elmokit.checkpoints.onnx_graph import (
     OPSET,
     GraphBuilder,
     import_onnx,
+)
+from elmokit.checkpoints.quantized import (
+    INT4_LEVELS,
+    dequantize_int4_rows,
+    quantize_int4_rows,
 )
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, to_dict
 from elmokit.errors import ConfigError
@@ -86,14 +92,7 @@ def write_onnx(checkpoint: Checkpoint, path: Path, *, int8: bool = False) -> Non
     """Write a model as ONNX; weights of more than 2 GB go to a second file, ``NAME.data``."""
     onnx = import_onnx()
     path.parent.mkdir(parents=True, exist_ok=True)
-    model = onnx.helper.make_model(
-        make_graph(checkpoint, int8=int8),
-        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="elmokit",
-        producer_version=__version__,
-        doc_string=checkpoint.card or "",
-    )
+    model = _model(make_graph(checkpoint, int8=int8), checkpoint.card or "")
     onnx.helper.set_model_props(model, metadata(checkpoint))
     if sum(len(tensor.raw_data) for tensor in model.graph.initializer) > LARGEST_FILE:
         _write_two(onnx, model, path)
@@ -127,6 +126,134 @@ def metadata(checkpoint: Checkpoint) -> dict[str, str]:
     return {f"{METADATA_PREFIX}{name}": json.dumps(value) for name, value in props.items()}
 
 
+def step_graph(checkpoint: Checkpoint, *, int8: bool) -> bytes:
+    """A graph for the page without a server, as a file: states go in and come out.
+
+    The differences from `make_graph`: sentence markers are words like others, the LSTMs start from
+    the states that are given, and intermediate results are outputs.
+
+    | value | shape | meaning |
+    |---|---|---|
+    | ``cells``, ``hidden`` | (L, directions, batch, H or P) | initial states of the LSTMs |
+    | → ``layers`` | (L + 1, batch, length, 2P) | all layers; of no meaning in the padding |
+    | → ``last_cells``, ``last_hidden`` | as the initial states | after the last step, padding too |
+    | → ``responses``, ``starts`` | (words, F) | filters: maxima, their windows |
+    | → ``gates``, ``highways`` | (highways, words, F) | transform gates and outputs |
+    """
+    config, lstm = checkpoint.config, checkpoint.config.lstm
+    weights: Arrays = {name: t.numpy() for name, t in checkpoint.weights.items()}
+    graph = GraphBuilder("elmo", int8=int8)
+    inside: dict[str, list[str]] = {}
+    vectors = _token_encoder(graph, config, weights, inside)  # (W, P)
+    tokens = graph.input("tokens", "int64", ("batch", "length"))
+    lengths = graph.input("lengths", "int64", ("batch",))
+    sizes = {"cells": lstm.cells, "hidden": lstm.width}
+    shapes = {
+        name: (lstm.layers, len(lstm.directions), "batch", size) for name, size in sizes.items()
+    }
+    given = [graph.input(name, "float32", shape) for name, shape in shapes.items()]
+    x = graph.add("Gather", vectors, graph.add("Transpose", tokens, perm=[1, 0]))  # (T, B, P)
+    stacks = {
+        name: x if name == "forward" else _reverse(graph, x, lengths) for name in lstm.directions
+    }
+    shown = [[x] * len(stacks)]
+    last: dict[str, list[str]] = {name: [] for name in sizes}
+    for number in range(lstm.layers):
+        for row, (name, y) in enumerate(stacks.items()):
+            start = [
+                graph.add(
+                    "Gather", graph.add("Gather", one, _index(graph, number)), _index(graph, row)
+                )
+                for one in given
+            ]  # (B, H), (B, P)
+            *ends, stacks[name] = _lstm_layer(graph, lstm, weights, name, number, y, start)
+            for parts, end in zip(last.values(), ends, strict=True):
+                parts.append(end)
+        shown.append(
+            [y if name == "forward" else _reverse(graph, y, lengths) for name, y in stacks.items()]
+        )
+    stacked = []
+    for halves in shown:
+        whole = graph.add("Concat", *halves, axis=2) if len(halves) > 1 else halves[0]
+        stacked.append(graph.add("Transpose", whole, perm=[1, 0, 2]))  # (B, T, D)
+    layers = _stacked(graph, stacked)
+    graph.output(layers, "layers", "float32", (config.layers, "batch", "length", config.dim))
+    for name, parts in last.items():
+        shape = graph.constant([lstm.layers, len(lstm.directions), -1, sizes[name]], "int64")
+        states = graph.add("Reshape", _stacked(graph, parts), shape)
+        graph.output(states, f"last_{name}", "float32", shapes[name])
+    if config.characters is not None:
+        width = config.characters.width
+        for name, dtype in (("responses", "float32"), ("starts", "int64")):
+            graph.output(inside[name][0], name, dtype, ("words", width))
+        for name in ("gates", "highways") if config.characters.highways else ():
+            parts = inside[name]
+            graph.output(_stacked(graph, parts), name, "float32", (len(parts), "words", width))
+    return _model_bytes(graph)
+
+
+def softmax_graph(matrix: Tensor, bias: Tensor, *, quantized: bool) -> bytes:
+    """The softmax over all words as a graph of its own, as a file.
+
+    ``x`` (rows, P) gives ``logprobs`` (rows, V), and ``chosen`` (rows,) those of ``targets``. The
+    matrix is (V, P). Quantized, it is stored in int4 where that loses nothing (it was int4
+    before), else in int8; onnxruntime makes it float32 when it opens the file.
+    """
+    graph = GraphBuilder("softmax", int8=quantized)
+    words, width = matrix.shape
+    x = graph.input("x", "float32", ("rows", width))
+    targets = graph.input("targets", "int64", ("rows",))
+    codes, scales = quantize_int4_rows(matrix)
+    if quantized and bool((dequantize_int4_rows(codes, scales, width) == matrix).all()):
+        logits = graph.add("MatMul", x, _int4_columns(graph, codes, scales, width))
+    else:
+        logits = graph.matmul(x, matrix.numpy().T, outliers=True)
+    logits = graph.add("Add", logits, graph.constant(bias.numpy()))
+    logprobs = graph.add("LogSoftmax", logits, axis=1)
+    graph.output(logprobs, "logprobs", "float32", ("rows", words))
+    chosen = graph.add("GatherElements", logprobs, _column(graph, targets), axis=1)
+    chosen = graph.add("Squeeze", chosen, _index(graph, 1, 1))
+    graph.output(chosen, "chosen", "float32", ("rows",))
+    return _model_bytes(graph)
+
+
+def _int4_columns(graph: GraphBuilder, codes: Tensor, scales: Tensor, width: int) -> str:
+    """The float32 matrix (P, V) of int4 codes (V, half of P), computed from constants."""
+    real = graph.add("Cast", graph.constant(codes.numpy().T, "uint8"), to=1)
+    sixteen = graph.constant(16.0)
+    high = graph.add("Floor", graph.add("Div", real, sixteen))  # (P / 2, V)
+    low = graph.add("Sub", real, graph.add("Mul", high, sixteen))
+    pairs = [graph.add("Unsqueeze", part, _index(graph, 1, 1)) for part in (low, high)]
+    both = graph.add("Concat", *pairs, axis=1)  # (P / 2, 2, V)
+    flat = graph.add("Reshape", both, graph.constant([-1, len(codes)], "int64"))
+    if 2 * codes.shape[1] > width:
+        flat = graph.add("Slice", flat, _index(graph, 0, 1), _index(graph, width, 1))
+    centred = graph.add("Sub", flat, graph.constant(INT4_LEVELS + 1.0))
+    return graph.add("Mul", centred, graph.constant(scales.numpy()))
+
+
+def _stacked(graph: GraphBuilder, parts: list[str]) -> str:
+    """Arrays of one shape, as one with a dimension more."""
+    rows = [graph.add("Unsqueeze", part, _index(graph, 0, 1)) for part in parts]
+    return graph.add("Concat", *rows, axis=0)
+
+
+def _model_bytes(graph: GraphBuilder) -> bytes:
+    return bytes(_model(graph.proto()).SerializeToString())
+
+
+def _model(graph: Any, note: str = "") -> Any:
+    onnx = import_onnx()
+    return onnx.helper.make_model(
+        graph,
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="elmokit",
+        producer_version=__version__,
+        doc_string=note,
+    )
+
+
 def make_graph(checkpoint: Checkpoint, *, int8: bool) -> Any:
     """The graph of a model."""
     config = checkpoint.config
@@ -145,7 +272,7 @@ def make_graph(checkpoint: Checkpoint, *, int8: bool) -> Any:
     shown = [[x] * len(stacks)]
     for number in range(config.lstm.layers):
         stacks = {
-            name: _lstm_layer(graph, config.lstm, weights, name, number, y)
+            name: _lstm_layer(graph, config.lstm, weights, name, number, y)[-1]
             for name, y in stacks.items()
         }
         shown.append(
@@ -156,14 +283,20 @@ def make_graph(checkpoint: Checkpoint, *, int8: bool) -> Any:
     return graph.proto()
 
 
-def _token_encoder(graph: GraphBuilder, config: ModelConfig, weights: Arrays) -> str:
+def _token_encoder(
+    graph: GraphBuilder,
+    config: ModelConfig,
+    weights: Arrays,
+    inside: dict[str, list[str]] | None = None,
+) -> str:
+    """Vectors of the distinct words; intermediate results are added to `inside`."""
     parts: list[str] = []
     if config.words is not None:
         table = graph.constant(weights["encoder.words.embedding"])
         ids = graph.input("words", "int64", ("words",))
         parts.append(graph.add("Gather", table, ids))  # (W, Ew)
     if config.characters is not None:
-        parts.append(_character_cnn(graph, config.characters, weights))  # (W, F)
+        parts.append(_character_cnn(graph, config.characters, weights, inside))  # (W, F)
     x = graph.add("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     if config.input_projection:
         x = graph.matmul(x, weights["encoder.projection.weight"].T, outliers=True)
@@ -171,17 +304,27 @@ def _token_encoder(graph: GraphBuilder, config: ModelConfig, weights: Arrays) ->
     return x  # (W, P)
 
 
-def _character_cnn(graph: GraphBuilder, config: CharacterConfig, weights: Arrays) -> str:
+def _character_cnn(
+    graph: GraphBuilder,
+    config: CharacterConfig,
+    weights: Arrays,
+    inside: dict[str, list[str]] | None,
+) -> str:
     root = "encoder.characters"
     ids = graph.input("characters", "int64", ("words", "columns"))
     x = graph.add("Gather", graph.constant(weights[f"{root}.embedding"]), ids)  # (W, C, E)
     x = graph.add("Transpose", x, perm=[0, 2, 1])  # (W, E, C)
-    maxima = []
+    maxima, starts = [], []
     for i in range(len(config.filters)):
         filters, bias = (weights[f"{root}.filters.{i}.{part}"] for part in ("weight", "bias"))
         responses = graph.add("Conv", x, graph.constant(filters), graph.constant(bias))
         maxima.append(graph.add("ReduceMax", responses, axes=[2], keepdims=0))  # (W, n)
+        if inside is not None:
+            starts.append(graph.add("ArgMax", responses, axis=2, keepdims=0))
     x = graph.add("Concat", *maxima, axis=1)  # (W, F)
+    if inside is not None:
+        starts = [graph.add("Concat", *starts, axis=1)]  # (W, F)
+        inside |= {"responses": [x], "starts": starts, "gates": [], "highways": []}
     x = graph.add({"relu": "Relu", "tanh": "Tanh"}[config.activation], x)
     for k in range(config.highways):
         both = graph.matmul(x, weights[f"{root}.highways.{k}.weight"].T)
@@ -189,7 +332,11 @@ def _character_cnn(graph: GraphBuilder, config: CharacterConfig, weights: Arrays
         halves = graph.constant([config.width] * 2, "int64")
         transformed, gate = graph.add_many("Split", 2, both, halves, axis=1)  # 2 x (W, F)
         change = graph.add("Sub", graph.add("Relu", transformed), x)
-        x = graph.add("Add", x, graph.add("Mul", graph.add("Sigmoid", gate), change))
+        gate = graph.add("Sigmoid", gate)
+        x = graph.add("Add", x, graph.add("Mul", gate, change))
+        if inside is not None:
+            inside["gates"].append(gate)
+            inside["highways"].append(x)
     return x
 
 
@@ -212,9 +359,18 @@ def _with_markers(
 
 
 def _lstm_layer(
-    graph: GraphBuilder, config: LstmConfig, weights: Arrays, direction: str, number: int, x: str
-) -> str:
-    """One layer of one direction, in its reading order: (T, B, P) to (T, B, P)."""
+    graph: GraphBuilder,
+    config: LstmConfig,
+    weights: Arrays,
+    direction: str,
+    number: int,
+    x: str,
+    initial: list[str] | None = None,
+) -> list[str]:
+    """One layer of one direction, in its reading order: (T, B, P).
+
+    Returns its last cell state (B, H) and hidden state (B, P), and its outputs (T, B, P).
+    """
     root = f"lstm.{direction}_stack.{number}"
     bias = weights[f"{root}.bias"].copy()
     bias[config.cells : 2 * config.cells] += config.forget_bias
@@ -222,13 +378,17 @@ def _lstm_layer(
     from_inputs = graph.matmul(x, _gates(weights[f"{root}.input_weight"]).T)
     from_inputs = graph.add("Add", from_inputs, graph.constant(_gates(bias)))  # (T, B, 4H)
     body = _lstm_step(graph, config, weights, root)
+    if initial is None:
+        initial = _zeros(graph, x, (config.cells, config.width))
+    *last, y = graph.add_many("Scan", 3, *initial, from_inputs, body=body, num_scan_inputs=1)
+    return [*last, graph.add("Add", y, x) if config.residual and number else y]
+
+
+def _zeros(graph: GraphBuilder, x: str, sizes: Sequence[int]) -> list[str]:
+    """A zero matrix of each width, with as many rows as a step of x (T, B, P) has."""
     rows = graph.add("Slice", graph.add("Shape", x), *(_index(graph, i, 1) for i in (1, 2)))
-    initial = []
-    for size in (config.cells, config.width):
-        shape = graph.add("Concat", rows, _index(graph, size, 1), axis=0)
-        initial.append(graph.add("Expand", graph.constant(0.0), shape))
-    *_, y = graph.add_many("Scan", 3, *initial, from_inputs, body=body, num_scan_inputs=1)
-    return graph.add("Add", y, x) if config.residual and number else y
+    shapes = [graph.add("Concat", rows, _index(graph, size, 1), axis=0) for size in sizes]
+    return [graph.add("Expand", graph.constant(0.0), shape) for shape in shapes]
 
 
 def _lstm_step(graph: GraphBuilder, config: LstmConfig, weights: Arrays, root: str) -> Any:

@@ -1,10 +1,10 @@
 """The command ``elmokit``: parse, call the function a Python user would call, print.
 
 One module per verb: encode, similar, table; corpus, pretrain (also adapt); train, evaluate, predict
-(with common options in task_options); probe; convert, download, serve, bench. lm has the language
-model's verbs (score, perplexity, surprisal, substitutes, generate); models lists and describes
-those with names, info also recipes; options has what several share. Nothing heavy is imported
-before a verb runs, so that ``--help`` answers at once.
+(with common options in task_options); probe; convert, download, serve, site, bench. lm has the
+language model's verbs (score, perplexity, surprisal, substitutes, generate); models lists and
+describes those with names, info also recipes; options has what several share. Nothing heavy is
+imported before a verb runs, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from elmokit.cli import (
     probe,
     serve,
     similar,
+    site,
     table,
     train,
 )
@@ -89,7 +90,7 @@ def _add_verbs(*modules: ModuleType) -> None:
 
 
 _add_verbs(encode, similar, table, lm, pretrain, train, evaluate, predict)
-_add_verbs(convert, info, models, download, serve, bench)
+_add_verbs(convert, info, models, download, serve, site, bench)
 app.command(corpus.corpus)
 app.command(probe.probe)
 

@@ -6,7 +6,8 @@ with what they share in handling, validate requests with schemas and formats, ta
 registry and pass the work to batching, which joins the requests of many clients into batches for
 one worker thread. inspect computes the intermediate results of the forward pass for the page.
 settings holds all limits. client calls a service; it needs no torch and no web framework. page is
-the built web page, served as it is.
+the built web page, served as it is. static_site writes the page that needs no service, static_page,
+with models for the browser.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from elmokit.server.client import Client as Client, ServiceError as ServiceError
     from elmokit.server.registry import ModelRegistry as ModelRegistry
     from elmokit.server.settings import Access as Access, Limits as Limits
+    from elmokit.server.static_site import write_site as write_site
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
@@ -28,5 +30,6 @@ else:
             "client": "Client ServiceError",
             "registry": "ModelRegistry",
             "app": "create_app",
+            "static_site": "write_site",
         },
     )

@@ -58,7 +58,7 @@ class ModelRegistry:
     def describe(self) -> dict[str, Any]:
         """Names, sizes and abilities, ready for JSON."""
         return {
-            "models": [_describe(name, elmo) for name, elmo in self.models.items()],
+            "models": [describe_model(name, elmo) for name, elmo in self.models.items()],
             "predictors": [
                 {
                     "name": name,
@@ -75,7 +75,8 @@ class ModelRegistry:
         }
 
 
-def _describe(name: str, elmo: Elmo) -> dict[str, Any]:
+def describe_model(name: str, elmo: Elmo) -> dict[str, Any]:
+    """Name, sizes and abilities of a model, ready for JSON."""
     config = elmo.config
     return {
         "name": name,
