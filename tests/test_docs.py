@@ -43,12 +43,14 @@ TESTED_ELSEWHERE = {
     "cli.md": "tests/cli/test_cli_main.py",
     "corpus.md": "tests/corpus/test_prepare.py",
     "huggingface.md": "tests/integrations/test_hf_elmo.py",
+    "keras.md": "tests/integrations/test_keras_elmo.py",
     "language-model.md": "tests/cli/test_cli_language_model.py",
     "probes.md": "tests/probes/test_probes_page.py",
     "ray.md": "tests/ray/test_ray_encode.py",
     "server.md": "tests/server/test_server_page.py",
     "scikit-learn.md": "tests/integrations/test_sklearn_elmo.py",
     "spacy.md": "tests/integrations/test_spacy_elmo.py",
+    "start.md": "tests/test_first_steps.py",
     "task-formats.md": "tests/tasks/test_task_formats_page.py",
     "tasks.md": "tests/tasks/test_tasks_page.py",
     "vector-files.md": "tests/encode/test_writers.py",
@@ -172,7 +174,7 @@ def anchors(page: Path) -> set[str]:
 
 def test_commands_in_the_readme_name_real_targets():
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    for page in ("README.md", "CONTRIBUTING.md", "docs/index.md"):
+    for page in ("README.md", "CONTRIBUTING.md", "docs/start.md"):
         text = page_text(page)
         targets = set(re.findall(r"(?:`|\$ )make ([a-z]+)", text))
         missing = {target for target in targets if f"\n{target}:" not in makefile}

@@ -21,9 +21,10 @@ UNTYPED_BASES = {
         *("ElmoClassifier", "ElmoTagger", "ElmoVectorizer"),
         *("sklearn.ElmoClassifier", "sklearn.ElmoTagger", "sklearn.ElmoVectorizer"),
         *("sklearn.TaskEstimator", "sklearn.TextEstimator"),
+        *("ElmoLayer", "keras.ElmoLayer"),
     )
 }
-"""Classes whose bases are scikit-learn's, which has no types."""
+"""Classes whose bases are scikit-learn's or Keras's, which have no types."""
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from elmokit.errors import MissingExtraError
         ("sklearn", "sklearn", "sklearn"),
         ("spacy", "spacy", "spacy"),
         ("hf", "transformers", "hf"),
+        ("keras", "keras", "keras"),
     ],
 )
 def test_integration_names_the_extra_that_it_needs(monkeypatch, plugin, library, extra):

@@ -2,7 +2,7 @@
 
 A ```python block may be followed by a ```text block: what it prints. In a ```console block, lines
 that begin with "$ elmokit" run, and the lines after one of them are its output. A ```toml block
-that begins with "# NAME.toml" becomes that file.
+that begins with "# NAME.toml" becomes that file, as does any block with title="NAME".
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ Printed = Callable[[], tuple[str, str]]
 class Block(NamedTuple):
     kind: str
     code: str
+    title: str = ""
 
 
 class Command(NamedTuple):
@@ -49,8 +50,8 @@ def page_text(name: str) -> str:
 
 def blocks(name: str) -> list[Block]:
     """The blocks of a page, in order."""
-    pattern = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-    return [Block(*found) for found in pattern.findall(page_text(name))]
+    pattern = re.compile(r'^```(\w*)(?: title="([\w.-]+)")?\n(.*?)^```$', flags=re.M | re.S)
+    return [Block(kind, code, title) for kind, title, code in pattern.findall(page_text(name))]
 
 
 def code_of(name: str, kind: str) -> list[str]:
@@ -97,6 +98,8 @@ def run_page(
     names: dict[str, Any] = {"__name__": "page"}
     ran = 0
     for block, following in pairwise([*blocks(name), Block("", "")]):
+        if block.title:
+            Path(block.title).write_text(block.code, "utf-8")
         if block.kind == "console" and run_commands:
             for command in commands_in(block.code):
                 run_command(command, printed, by_form)

@@ -1,9 +1,10 @@
 """elmokit inside other libraries; each module needs the extra of its library.
 
 sklearn: a transformer, a classifier and a tagger. spacy: pipeline components, which spacy_factories
-registers with spaCy. hf: models of Hugging Face's `transformers`. flair: vectors of flair's
-character language models. onnx: exported models without torch. migration: the interfaces of older
-ELMo programs. sharing: models and folders that estimators and components refer to or hold as bytes.
+registers with spaCy. keras: a layer of Keras 3. hf: models of Hugging Face's `transformers`. flair:
+vectors of flair's character language models. onnx: exported models without torch. migration: the
+interfaces of older ELMo programs. sharing: models and folders that estimators and components refer
+to or hold as bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elmokit.integrations.flair import FlairVectors as FlairVectors
+    from elmokit.integrations.keras import ElmoLayer as ElmoLayer
     from elmokit.integrations.onnx import OnnxElmo as OnnxElmo
     from elmokit.integrations.sklearn import (
         ElmoClassifier as ElmoClassifier,
@@ -27,6 +29,7 @@ else:
         {
             "sklearn": "ElmoClassifier ElmoTagger ElmoVectorizer",
             "flair": "FlairVectors",
+            "keras": "ElmoLayer",
             "onnx": "OnnxElmo",
             "spacy": "attach_hooks",
         },
