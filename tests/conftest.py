@@ -30,6 +30,7 @@ def pytest_configure() -> None:
     """
     os.environ["ELMOKIT_OFFLINE"] = "1"
     os.environ["ELMOKIT_CACHE"] = os.path.join(os.devnull, "cache")
+    os.environ["KERAS_BACKEND"] = "torch"  # read when the first test imports Keras
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -14,7 +14,6 @@ from pages import run_page
 import elmokit
 from elmokit.errors import ConfigError, DataError
 
-os.environ["KERAS_BACKEND"] = "torch"
 keras = pytest.importorskip("keras")
 pytest.importorskip("elmokit.integrations.keras")
 
