@@ -127,8 +127,8 @@ def long_version(text: str) -> str:
 def run(chapter: Chapter) -> Notebook:
     """Execute a chapter: its notebook with outputs."""
     import nbformat
-    from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
+    from traitlets.config import Config
 
     make = {"markdown": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell}
     parsed = cells(chapter.source.read_text("utf-8"))
@@ -140,7 +140,8 @@ def run(chapter: Chapter) -> Notebook:
     )
     NotebookClient(
         notebook,
-        AsyncKernelManager(kernel_name="python3", transport="ipc"),  # sockets of this user alone
+        config=Config({"KernelManager": {"transport": "ipc"}}),  # sockets of this user alone
+        kernel_name="python3",
         timeout=SECONDS,
         record_timing=False,
         resources={"metadata": {"path": str(ROOT)}},
