@@ -74,7 +74,7 @@ def _served(folder: Path) -> Iterator[str]:
 
 
 def _take_all(browser: Browser, address: str) -> None:
-    wide = {"width": 1000, "height": 700}
+    wide = {"width": 1280, "height": 800}
     light = browser.new_context(locale="en-GB", color_scheme="light", viewport=wide).new_page()
     dark = browser.new_context(locale="en-GB", color_scheme="dark", viewport=wide).new_page()
     for page, view in (

@@ -12,36 +12,36 @@ export interface Examples {
 
 const ENGLISH: Examples = {
   uses: [
-    "the bank lent money to the farmer",
-    "she opened an account at the bank",
-    "the bank raised its interest rates again",
-    "he works for a large bank in the city",
-    "the bank refused to pay the money back",
-    "they sat on the bank of the river",
-    "the boat lay by the bank of the stream",
-    "we walked along the bank under the trees",
-    "the river broke its bank after the rain",
-    "grass grew on the bank near the water",
+    "The bank lent money to the farmer.",
+    "The bank raised its interest rates again.",
+    "The bank refused to pay the money back.",
+    "He works for a large bank in the city.",
+    "A bank in London bought the company.",
+    "They sat on the bank of the river.",
+    "The boat lay by the bank of the stream.",
+    "We walked along the bank under the trees.",
+    "The river broke its bank after the rain.",
+    "Grass grew on the bank near the water.",
   ],
-  layers: "the bank of the river is far from the bank that lent the money",
-  inspect: { sentence: "the bank lent money to the farmer", word: "bank" },
-  gap: { sentence: "The team won the final match of the season .", word: "match" },
+  layers: "The bank lent money to a man on the bank of the river.",
+  inspect: { sentence: "The bank lent money to the farmer.", word: "bank" },
+  gap: { sentence: "Paris is the capital of France.", word: "capital" },
 };
 
 const CHINESE: Examples = {
   uses: [
-    "他每天吃一个苹果",
-    "树上的苹果红了",
-    "她买了苹果和香蕉",
-    "这个苹果又大又甜",
-    "苹果发布了新手机",
-    "他在苹果上班",
-    "苹果的股票上涨",
-    "我买了苹果的电脑",
+    "警察穿着制服。",
+    "学生必须穿制服上学。",
+    "他脱下制服。",
+    "军队换了新的制服。",
+    "警察制服了歹徒。",
+    "他很快制服了对手。",
+    "三名保安制服了小偷。",
+    "士兵制服了敌人。",
   ],
   layers: "他在苹果上班，每天吃一个苹果",
   inspect: { sentence: "他在银行工作", word: "银行" },
-  gap: { sentence: "这部电影讲述了一个爱情故事", word: "电影" },
+  gap: { sentence: "这部电影讲述了一个爱情故事。", word: "电影" },
 };
 
 /** What the fields of a task's form hold, by task and by the name of the field. */
