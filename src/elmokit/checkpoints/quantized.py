@@ -8,7 +8,8 @@ again gives the same bytes.
 **int4 in groups**, 4.25 bits per number: whole numbers from -7 to 7, two per byte, and a bfloat16
 scale for each group of 64 numbers of a row: the largest magnitude divided by 7, rounded up. Too
 coarse for LSTMs that were trained in floating point, good enough for those that were trained with
-weights so rounded (quantization-aware training, `round_int4`). Exact in float32 as int8 is.
+weights so rounded (quantization-aware training, `round_int4`) or rounded with an eye to their
+inputs (GPTQ, `round_int4_for_inputs`). Exact in float32 as int8 is.
 
 **int4 in rows** is the softmax of the older ``"compact"`` storage: one float32 scale per row, the
 one of several with the smallest squared error; cutting off the largest magnitudes often pays.
@@ -46,6 +47,10 @@ ROW_SCALE_BITS = 7
 """Bits that are cleared at the end of a row's scale: those that a code of seven bits needs."""
 GROUP_SCALE_BITS = 16
 """The same of a group's scale: what is left is a bfloat16."""
+GPTQ_DAMPING = 0.01
+"""Share of their mean that is added to the inputs' squares: some columns hardly ever get input."""
+GPTQ_ROWS = 16_384
+"""Rows that are rounded together, which bounds the memory."""
 NEARLY_ZERO = 2.0**-100
 """Rows without a larger magnitude are stored as zeros: such a scale would lose bits itself."""
 LARGEST = 2.0**120
@@ -156,20 +161,56 @@ def round_int4(matrix: Tensor) -> Tensor:
     return (codes * scales[:, None]).reshape(matrix.shape)
 
 
+def round_int4_for_inputs(matrix: Tensor, moments: Tensor) -> Tensor:
+    """The matrix (R, C) on int4's grid, rounded so that its products with inputs change little.
+
+    GPTQ (Frantar et al., 2022): columns are rounded one after another, and the columns that are
+    still to come make up for each one's error, as far as their inputs go along with its input.
+    int4 storage changes nothing in the result: the largest magnitude of each group keeps the
+    largest code.
+
+    Args:
+        matrix: What is multiplied with the inputs.
+        moments: The sum of x xᵀ over the inputs x, (C, C).
+    """
+    squares = moments.diagonal().double()  # (C,)
+    damping = GPTQ_DAMPING * squares.mean().clamp_min(torch.finfo(torch.float32).tiny)
+    order = squares.argsort(descending=True)  # what gets most input is rounded while all can help
+    damped = moments.double()[order][:, order] + damping * torch.eye(len(order)).double()
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
+    errors_to = torch.linalg.cholesky(inverse, upper=True)  # (C, C)
+    parts = matrix.float().split(GPTQ_ROWS)
+    return torch.cat([_gptq(rows, squares.float(), order, errors_to.float()) for rows in parts])
+
+
+def _gptq(matrix: Tensor, squares: Tensor, order: Tensor, errors_to: Tensor) -> Tensor:
+    groups = matrix.reshape(-1, INT4_GROUP)  # (R * G, 64)
+    weights = squares.reshape(1, -1, INT4_GROUP).expand(len(matrix), -1, -1).reshape(groups.shape)
+    scales = _best_scales(groups, GROUP_SCALE_BITS, weights)[1]  # (R * G,)
+    scales = scales.reshape(len(matrix), -1)  # (R, G)
+    peaks = groups.abs().argmax(dim=1).reshape(len(matrix), -1)  # (R, G)
+    rest = matrix[:, order]  # (R, C)
+    rounded = torch.zeros_like(matrix)
+    for start in range(0, len(order), INT4_GROUP):
+        stop = start + INT4_GROUP
+        block, errors = rest[:, start:stop], torch.empty_like(rest[:, start:stop])
+        for k, column in enumerate(order[start:stop].tolist()):
+            group, place = divmod(column, INT4_GROUP)
+            scale, values = scales[:, group], block[:, k]
+            codes = (values / scale.clamp_min(NEARLY_ZERO)).round().clamp(-INT4_LEVELS, INT4_LEVELS)
+            largest = matrix[:, column].sign() * INT4_LEVELS
+            codes = torch.where(peaks[:, group] == place, largest, codes)
+            rounded[:, column] = codes * scale
+            row = errors_to[start + k]
+            errors[:, k] = (values - rounded[:, column]) / row[start + k]
+            block[:, k + 1 :] -= errors[:, k, None] * row[start + k + 1 : stop]
+        rest[:, stop:] -= errors @ errors_to[start:stop, stop:]
+    return rounded
+
+
 def quantize_int4_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Codes (R, half the columns) in uint8, and a float32 scale for each row of (R, C)."""
-    best_codes = torch.zeros_like(matrix)
-    best_scales = matrix.new_zeros(len(matrix))
-    least = matrix.new_full((len(matrix),), torch.inf)
-    largest = _largest(matrix)
-    for share in INT4_SHARES:
-        codes, scales = _codes(matrix, largest, INT4_LEVELS / share, ROW_SCALE_BITS)
-        codes = codes.clamp(-INT4_LEVELS, INT4_LEVELS)  # (R, C)
-        errors = (codes * scales[:, None] - matrix).square().sum(dim=1)  # (R,)
-        better = errors < least
-        least = torch.where(better, errors, least)
-        best_scales = torch.where(better, scales, best_scales)
-        best_codes = torch.where(better[:, None], codes, best_codes)
+    best_codes, best_scales = _best_scales(matrix, ROW_SCALE_BITS)
     if best_codes.shape[1] % 2:
         best_codes = F.pad(best_codes, (0, 1))
     return _two_per_byte(best_codes), best_scales
@@ -178,6 +219,28 @@ def quantize_int4_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
 def dequantize_int4_rows(codes: Tensor, scales: Tensor, columns: int) -> Tensor:
     """The float32 matrix (R, columns) of these codes and the scales of rows."""
     return _from_bytes(codes)[:, :columns] * scales[:, None]
+
+
+def _best_scales(
+    rows: Tensor, cleared_bits: int, weights: Tensor | float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """int4 codes (R, C) and scales (R,): of those that cut off less or more, the best per row.
+
+    `weights` (R, C) are those of the squared errors.
+    """
+    best_codes = torch.zeros_like(rows)
+    best_scales = rows.new_zeros(len(rows))
+    least = rows.new_full((len(rows),), torch.inf)
+    largest = _largest(rows)
+    for share in INT4_SHARES:
+        codes, scales = _codes(rows, largest, INT4_LEVELS / share, cleared_bits)
+        codes = codes.clamp(-INT4_LEVELS, INT4_LEVELS)  # (R, C)
+        errors = ((codes * scales[:, None] - rows).square() * weights).sum(dim=1)  # (R,)
+        better = errors < least
+        least = torch.where(better, errors, least)
+        best_scales = torch.where(better, scales, best_scales)
+        best_codes = torch.where(better[:, None], codes, best_codes)
+    return best_codes, best_scales
 
 
 def _two_per_byte(codes: Tensor) -> Tensor:

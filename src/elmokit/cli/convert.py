@@ -22,6 +22,7 @@ EXAMPLES = (
     "elmokit convert my-model exported/weights.hdf5",
     "elmokit convert my-model smaller --storage int8",
     "elmokit convert my-model smallest --storage compact --words 20000",
+    "elmokit convert my-model my-int4 --storage int4 --calibrate corpus.txt",
     "elmokit convert my-model model.onnx",
 )
 
@@ -41,6 +42,7 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     softmax_file: Annotated[Path | None, Parameter(name="--softmax")] = None,
     words: int | None = None,
     counts: Path | None = None,
+    calibrate: str | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write a model in another format.
@@ -56,23 +58,30 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
             native.
         storage: int8 (native, onnx) quantizes the matrices to a quarter of the size; compact
             (native) stores the softmax in int4, int4 (native) all larger matrices, which is for
-            models that were trained so (run.qat_steps). An onnx file in int8 also runs its matmuls
-            in int8, which is faster and less exact.
+            models that were trained so (run.qat_steps) or with --calibrate. An onnx file in int8
+            also runs its matmuls in int8, which is faster and less exact.
         softmax_file: HDF5 file with the softmax of the model, to be added to it.
         words: Keep only this many words of the softmax, the most frequent ones (native).
         counts: Prepared corpus whose word counts a model without them gets, for better
             substitutes (native).
+        calibrate: Text for --storage int4, in any format that encode reads, one sentence per line:
+            the matrices are rounded so that the model changes least on its first 50,000 tokens
+            (GPTQ).
         overwrite: Replace DEST; a folder only if it holds a native model.
     """
     import elmokit
     from elmokit.checkpoints import native
     from elmokit.corpus.shards import TokenCorpus
     from elmokit.files import check_output
+    from elmokit.text.readers import read_texts
+    from elmokit.training.calibration import calibrate_int4
 
-    check_output(dest, source, options_file, vocabulary_file, softmax_file, counts)
+    check_output(dest, source, options_file, vocabulary_file, softmax_file, counts, calibrate)
     form = to or FORMATS.get(dest.suffix.lower(), "native")
     if form == "hdf5" and storage != "float32":
         raise ConfigError(f"--storage {storage}: HDF5 files hold float32; write native or onnx")
+    if calibrate is not None and storage != "int4":
+        raise ConfigError(f"--calibrate {calibrate}: is for --storage int4")
     for name, value in (("words", words), ("counts", counts)):
         if form != "native" and value is not None:
             raise ConfigError(f"--{name} {value}: {form} files have no softmax; write native")
@@ -98,6 +107,9 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
     else:
         # What is no model of ours is refused by `save`, with or without --overwrite.
         _check_absent(dest, overwrite or (dest.is_dir() and not any(dest.iterdir())))
+        if calibrate is not None:
+            read = calibrate_int4(elmo, read_texts(calibrate))
+            print(f"elmokit: calibrated on {read:,} tokens of {calibrate}", file=sys.stderr)
         checkpoint = elmo.checkpoint()
         if words is not None:
             checkpoint = checkpoint.with_words(words)

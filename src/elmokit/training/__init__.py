@@ -5,7 +5,8 @@ reads a corpus as windows of parallel rows and makes batches of them, losses hol
 losses, optim the optimizers and learning-rate schedules, cuda_graphs captures a step on a GPU,
 distributed averages gradients over processes. trainer puts these together as a `Trainable`; loop
 says when to step, evaluate, save and stop, checkpoint stores snapshots, display shows progress.
-pretrain and adapt are what users call, and write the model card. Tasks use the same loop.
+pretrain and adapt are what users call, and write the model card; calibration rounds a trained model
+to int4 without training. Tasks use the same loop.
 """
 
 from __future__ import annotations
