@@ -195,11 +195,11 @@ def _gptq(matrix: Tensor, squares: Tensor, order: Tensor, errors_to: Tensor) -> 
         stop = start + INT4_GROUP
         block, errors = rest[:, start:stop], torch.empty_like(rest[:, start:stop])
         for k, column in enumerate(order[start:stop].tolist()):
-            group, place = divmod(column, INT4_GROUP)
+            group, index = divmod(column, INT4_GROUP)
             scale, values = scales[:, group], block[:, k]
             codes = (values / scale.clamp_min(NEARLY_ZERO)).round().clamp(-INT4_LEVELS, INT4_LEVELS)
             largest = matrix[:, column].sign() * INT4_LEVELS
-            codes = torch.where(peaks[:, group] == place, largest, codes)
+            codes = torch.where(peaks[:, group] == index, largest, codes)
             rounded[:, column] = codes * scale
             row = errors_to[start + k]
             errors[:, k] = (values - rounded[:, column]) / row[start + k]
