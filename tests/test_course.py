@@ -127,6 +127,19 @@ def test_change_of_source_notebook_or_picture_is_noticed(tmp_path, monkeypatch):
     assert "pictures" in str(stale(chapter))
 
 
+def test_links_of_a_notebook_lead_to_the_site_and_those_of_its_page_to_pages(tmp_path, monkeypatch):
+    monkeypatch.setattr("tools.course.ROOT", tmp_path)
+    chapter = Chapter("zh", "01-first")
+    chapter.source.parent.mkdir(parents=True)
+    prose = "# Title\n\n[a](../models.md#x) [b](02-next.md) [c](../index.md) [d](https://x.org)"
+    lines = "\n".join(f"# {line}".rstrip() for line in prose.splitlines())
+    chapter.source.write_text(f"# %% [markdown]\n{lines}\n", "utf-8")
+    (cell,) = chapter.cells()
+    site = "https://elmokit.github.io/elmokit/zh"
+    assert f"[a]({site}/models.html#x) [b]({site}/course/02-next.html)" in cell.text
+    assert chapter.from_site(cell.text) == prose
+
+
 def test_cells_of_a_source():
     text = "# %% [markdown]\n# # Title\n#\n# Prose.\n\n# %%\nSTEPS = 3  # long: 300\n"
     assert cells(text) == [("markdown", "# Title\n\nProse."), ("code", "STEPS = 3  # long: 300")]

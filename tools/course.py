@@ -34,6 +34,8 @@ from typing import Any, Literal, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 LANGUAGES = ("en", "zh")
+SITE = {"en": "https://elmokit.github.io/elmokit", "zh": "https://elmokit.github.io/elmokit/zh"}
+"""Where links of a downloaded notebook lead; on the pages they are relative."""
 PAPER = "https://aclanthology.org/N18-1202/"
 REPOSITORY = "https://github.com/elmokit/elmokit/blob/main"
 LINKS = {
@@ -85,6 +87,23 @@ class Chapter:
     def page(self) -> Path:
         return self.folder / f"{self.name}.md"
 
+    def cells(self) -> list[Cell]:
+        """The cells of the source, with links that work in a downloaded notebook."""
+        return [
+            Cell(cell.kind, self._to_site(cell.text)) if cell.kind == "markdown" else cell
+            for cell in cells(self.source.read_text("utf-8"))
+        ]
+
+    def _to_site(self, text: str) -> str:
+        text = re.sub(r"\]\(\.\./([\w/-]+)\.md", rf"]({SITE[self.language]}/\1.html", text)
+        return re.sub(r"\]\((\d\d-[\w-]+)\.md", rf"]({SITE[self.language]}/course/\1.html", text)
+
+    def from_site(self, text: str) -> str:
+        """A cell of the notebook with the links of the page."""
+        site = re.escape(SITE[self.language])
+        text = re.sub(rf"\]\({site}/course/(\d\d-[\w-]+)\.html", r"](\1.md", text)
+        return re.sub(rf"\]\({site}/([\w/-]+)\.html", r"](../\1.md", text)
+
     @property
     def pictures(self) -> list[Path]:
         return sorted((self.folder / "images").glob(f"{self.name}-*"))
@@ -131,7 +150,7 @@ def run(chapter: Chapter) -> Notebook:
     from traitlets.config import Config
 
     make = {"markdown": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell}
-    parsed = cells(chapter.source.read_text("utf-8"))
+    parsed = chapter.cells()
     notebook = nbformat.v4.new_notebook(
         cells=[make[cell.kind](cell.text, id=f"cell-{i}") for i, cell in enumerate(parsed)],
         metadata={
@@ -202,9 +221,9 @@ def page_of(chapter: Chapter, notebook: Notebook) -> tuple[str, dict[str, bytes]
     pictures: dict[str, bytes] = {}
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
-            parts.append(cell["source"])
+            parts.append(chapter.from_site(cell["source"]))
             if len(parts) == 1:  # the line goes below the title
-                title, _, rest = cell["source"].partition("\n")
+                title, _, rest = parts[0].partition("\n")
                 parts = [title, line, *([rest.strip("\n")] if rest.strip() else [])]
             continue
         parts.append(f"```python\n{cell['source']}\n```")
@@ -265,7 +284,7 @@ def stale(chapter: Chapter) -> str | None:
         return "was never run"
     notebook = read(chapter.notebook)
     held = [Cell(cell["cell_type"], cell["source"]) for cell in notebook["cells"]]
-    if held != cells(chapter.source.read_text("utf-8")):
+    if held != chapter.cells():
         return "the notebook is of another source"
     text, pictures = page_of(chapter, notebook)
     if chapter.page.read_text("utf-8") != text:

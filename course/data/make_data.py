@@ -3,19 +3,35 @@
     python course/data/make_data.py FOLDER
 
 FOLDER has the data sets as README.md here names them, each in a folder of its own: `polarity`,
-`asap`, `uner-en`, `uner-zh`, `gsd` and `analects`. Examples are drawn by a fixed seed.
+`asap`, `uner-en`, `uner-zh`, `gsd`, `analects`, `corpus-en` and `corpus-zh`. The last two are the
+training text of the embedded models, with a blank line between documents. Examples are drawn by a fixed seed.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import lzma
 import random
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
+NATURE = {
+    "en": (
+        r"\b(is|are) [^.]{0,60}\b((sub)?species|genus|order) of (?!(?:chi|arch|knight|merit|bacteri))"
+        r"|\b(bird|moth|butterfly|fish|plant|tree|shrub|mammal|snake|frog|beetle|spider|shark|whale|bat"
+        r"|rodent|dinosaur|lizard|herb)s? (of|in) (the|order) "
+    ),
+    "zh": "（学名",
+}
+"""How articles on animals, plants and fungi begin."""
+NOT_NATURE = (
+    r"mathemat|Pok|album|film|novel|charact|band|game|soccer|football|battle|Power Plant|Emperor"
+    r"|towns|retailer|Park is"
+)
 
 
 def pick(items: Iterable[str], count: int) -> list[str]:
@@ -105,6 +121,40 @@ def analects(folder: Path) -> None:
     )
 
 
+def documents(folder: Path) -> Iterator[str]:
+    """The documents of all parts of a corpus."""
+    for path in sorted(folder.glob("train-*.txt.xz")):
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            lines: list[str] = []
+            for line in file:
+                if line.strip():
+                    lines.append(line.rstrip("\n"))
+                elif lines:
+                    yield "\n".join(lines)
+                    lines = []
+
+
+def nature(folder: Path, language: str, *, head: int, most: int) -> None:
+    """Short articles on animals, plants and fungi, as many as `most` bytes hold."""
+    found = [
+        text
+        for text in documents(folder)
+        if re.search(NATURE[language], text[:head])
+        and not re.search(NOT_NATURE, text[:300])
+        and 600 < len(text.encode()) < 6000
+        and "-{" not in text  # markup of variants of Chinese
+    ]
+    random.Random(0).shuffle(found)
+    chosen, size = [], 0
+    for text in found:
+        if size + len(text.encode()) < most:
+            chosen.append(text)
+            size += len(text.encode())
+    data = lzma.compress(("\n\n".join(chosen) + "\n").encode(), preset=9 | lzma.PRESET_EXTREME)
+    (HERE / f"nature-{language}.txt.xz").write_bytes(data)
+    print(f"nature-{language}.txt.xz", f"{len(data):,} bytes, {len(chosen)} articles")
+
+
 if __name__ == "__main__":
     source = Path(sys.argv[1])
     reviews_en(source / "polarity")
@@ -113,3 +163,5 @@ if __name__ == "__main__":
     names(source / "uner-zh", "zh", "zh_gsdsimp-ud-train.iob2", "zh_gsdsimp-ud-test.iob2")
     tags_zh(source / "gsd")
     analects(source / "analects")
+    nature(source / "corpus-en", "en", head=200, most=500_000)
+    nature(source / "corpus-zh", "zh", head=60, most=470_000)
