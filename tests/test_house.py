@@ -388,13 +388,18 @@ def test_fixtures_that_all_tests_share_are_defined_once():
 def dictionary() -> dict[str, str]:
     """The words that CONTRIBUTING rules out, as regular expressions, and what to write instead."""
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    section = text.split("\n## Dictionary\n")[1].split("\n## ")[0]
+    return _ruled_out(text, "Dictionary", words=0, instead=1)
+
+
+def _ruled_out(text: str, title: str, *, words: int, instead: int) -> dict[str, str]:
+    """Two columns of the table below a heading: regular expressions, and what to write."""
+    section = text.split(f"\n## {title}\n")[1].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("|")][2:]
     found = {}
     for row in rows:
-        words, instead, _ = (cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
-        for word in re.findall(r"`([^`]+)`", words):
-            found[word.replace(r"\|", "|")] = instead.replace(r"\|", "|")
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+        for word in re.findall(r"`([^`]+)`", cells[words]):
+            found[word.replace(r"\|", "|")] = cells[instead].replace(r"\|", "|")
     return found
 
 
@@ -434,6 +439,42 @@ def test_dictionary_is_kept():
                 line = text.count("\n", 0, match.start()) + 1
                 said.append(f"{path.relative_to(ROOT)}:{line}: {match[0]!r}: write {instead}")
     assert said == []
+
+
+def chinese() -> list[Path]:
+    """The files that are written in Chinese."""
+    return sorted(
+        [
+            ROOT / "README.zh-CN.md",
+            ROOT / "page" / "src" / "text" / "zh.ts",
+            *(ROOT / "docs" / "zh").rglob("*.md"),
+            *(ROOT / "course" / "zh").glob("*.py"),
+        ]
+    )
+
+
+def test_chinese_glossary_is_kept():
+    """One Chinese word for each term: CONTRIBUTING's glossary is their one source."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    glossary = _ruled_out(text, "Chinese glossary", words=2, instead=1)
+    assert {"您", "隐藏状态", "处理器"} <= set(glossary)
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {found[0]}; write {instead}"
+        for path in chinese()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        for word, instead in glossary.items()
+        for found in re.finditer(word, line)
+    ]
+    assert wrong == []
+
+
+def test_chinese_raw_text_comes_with_its_extra():
+    """jieba cuts raw Chinese text: pages that load small-zh by name say how to install it."""
+    pages = [ROOT / "README.zh-CN.md", *(ROOT / "docs" / "zh").glob("*.md")]
+    loading = [path for path in pages if 'load("small-zh")' in path.read_text("utf-8")]
+    assert ROOT / "README.zh-CN.md" in loading
+    wrong = [path.name for path in loading if "[zh]'" not in path.read_text("utf-8")]
+    assert wrong == [], "name pip install '.[zh]'"
 
 
 # What git knows.
