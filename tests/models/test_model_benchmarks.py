@@ -16,7 +16,14 @@ import pytest
 import torch
 
 import elmokit
-from benchmarks.models import card, size, storage, text_amount, text_table
+from benchmarks.models import (
+    card,
+    size,
+    storage,
+    text_amount,
+    text_amount_training,
+    text_table,
+)
 from benchmarks.models.perplexity import UNKNOWN, first, joined, sentences_of, wikitext
 from benchmarks.models.reproduce import first_difference, losses
 from benchmarks.models.senses import (
@@ -273,6 +280,31 @@ def test_text_amounts_fill_a_table_and_a_picture(tmp_path):
     assert said[-1].startswith("samples: 60,000 tokens of dev")
     text_amount.draw(models, tmp_path / "amount.png")
     assert (tmp_path / "amount.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_text_amounts_are_trained_on_parts_of_the_larger_ones(tmp_path, monkeypatch, capsys):
+    text = tmp_path / "text.txt"
+    sentences = (f"the cat {n} sees the dog of number {n % 7} ." for n in range(2000))
+    text.write_text("\n\n".join(sentences), "utf-8")
+    runs = tmp_path / "runs"
+    changes = ["run.max_steps=2", "data.rows=4", "data.unroll=5", "loss.kind=full"]
+    changes += ["run.precision=float32", "optimizer.warmup=1"]
+    arguments = ["", str(text), "-o", str(runs), "--amounts", "0.004", "0.01"]
+    arguments += ["--domain", str(text), "--device", "cpu", "--set", *changes]
+    monkeypatch.setattr("sys.argv", arguments)
+    text_amount_training.main()
+    drawn = [(runs / "corpora" / f"{n}m.txt").read_text("utf-8") for n in ("0.004", "0.01")]
+    few, more = (set(filter(None, part.split("\n\n"))) for part in drawn)
+    assert few < more < set(text.read_text("utf-8").split("\n\n"))
+    largest = next(p for p in runs.glob("*m") if p.name not in ("0.004m", "0.01m"))
+    models = [elmokit.load(runs / name) for name in ("0.004m", "0.01m", largest.name, "domain")]
+    assert len({tuple(model.vocabulary) for model in models}) == 1
+    read = [text_amount.card_facts(model.checkpoint().card)["tokens"] for model in models[:3]]
+    assert read == sorted(read)
+    assert read[0] < read[2]
+    made = (largest / "model.safetensors").stat().st_mtime_ns
+    text_amount_training.main()
+    assert (largest / "model.safetensors").stat().st_mtime_ns == made
 
 
 def test_text_amounts_are_measured_once(tmp_path, monkeypatch, capsys):
