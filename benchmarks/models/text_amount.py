@@ -1,6 +1,6 @@
 """How much text does a model need? One shape, trained on more and more text, measured.
 
-Run: python -m benchmarks.models.text_amount MODEL ... [--parts perplexity pos wsd ner] [--quick]
+Run: python -m benchmarks.models.text_amount MODEL ... [--parts perplexity pos ...] [--quick]
          [--data FOLDER] [--device cuda] [--seeds 0 1 2] [--results FILE] [--save]
 
 Each MODEL is a folder that ``elmokit pretrain`` wrote; its card says how many tokens of text it was
@@ -11,14 +11,16 @@ trained on.
 | perplexity | corpus-en, dev: full softmax, both directions, a zero initial state per sentence |
 | pos | linear probe of the tags of UD English EWT, layer by layer |
 | wsd | senses by the nearest SemCor centroid, four test sets together, layer by layer |
+| pairs | minimal pairs of the suite en, mean over its phenomena, both directions |
 | ner | WNUT-17: F1 of a small biLSTM with a CRF on the frozen model, mean over seeds |
 
 Perplexities compare only where the models predict the same words: give all the vocabulary of
 the largest text, for less text has fewer words, and a small vocabulary makes a low perplexity.
 
 Parts that are finished are kept in the results file with their settings, so the same command
-continues where it was stopped. --save writes benchmarks/results/text_amount.txt and
-docs/images/how-much-text.png.
+continues where it was stopped. --save writes the table next to it and, of text_amount.json,
+docs/images/how-much-text.png. Another results file holds another experiment: several shapes on one
+text, for instance.
 """
 
 from __future__ import annotations
@@ -42,9 +44,11 @@ from benchmarks.tasks.run import Benchmark, parsed
 from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.encode.speed import machine
 from elmokit.files import atomic_file
+from elmokit.probes import pairs
 
-PARTS = ("perplexity", "pos", "wsd", "ner")
+PARTS = ("perplexity", "pos", "wsd", "pairs", "ner")
 PICTURE = ROOT / "docs" / "images" / "how-much-text.png"
+PICTURE_OF = "text_amount"
 QUICK_TOKENS = 60_000
 """Of dev, with --quick."""
 NER_HEAD = ("encoder.cells=64", "run.epochs=20", "run.patience=5")
@@ -117,6 +121,9 @@ class Experiment:
         answer, _, _ = in_process(probe, model, self._data.folder, sizes, self._options.device)
         return [answer[layer][column] for layer in sorted(answer) if layer >= 0]
 
+    def _pairs(self, _: str, elmo: elmokit.Elmo) -> Found:
+        return {"right": 100 * pairs(elmo, "en").mean}
+
     def _ner(self, model: str, _: elmokit.Elmo) -> Found:
         seeds = list(map(str, self._options.seeds))
         with tempfile.TemporaryDirectory() as folder:
@@ -141,6 +148,8 @@ def columns(models: Mapping[str, Found]) -> dict[str, dict[str, float]]:
     for name, one in ordered.items():
         row = {"million tokens": one["tokens"] / 1e6, "passes": one["read"] / one["tokens"]}
         row["dropout"] = one["dropout"]
+        if len({other.get("parameters") for other in models.values()}) > 1:
+            row["million parameters"] = one["parameters"] / 1e6
         if "perplexity" in one:
             dev = one["perplexity"]
             row["vocabulary"] = dev["vocabulary"]
@@ -149,6 +158,8 @@ def columns(models: Mapping[str, Found]) -> dict[str, dict[str, float]]:
         for part, title in (("pos", "POS"), ("wsd", "WSD")):
             for layer, score in enumerate(one.get(part, {}).get("layers", ())):
                 row[f"{title}, layer {layer}"] = score
+        if "pairs" in one:
+            row["pairs"] = one["pairs"]["right"]
         if "ner" in one:
             row["NER"] = sum(one["ner"]["f1"]) / len(one["ner"]["f1"])
         for column, value in row.items():
@@ -160,7 +171,7 @@ def table(models: Mapping[str, Found]) -> str:
     """A line per model."""
     found = columns(models)
     shown = {"vocabulary": "{:,.0f}", "million tokens": "{:,.1f}", "passes": "{:.1f}"}
-    shown["dropout"] = "{:.1f}"
+    shown |= {"dropout": "{:.1f}", "million parameters": "{:.1f}"}
     cells = [["model", *found]]
     for name in found["million tokens"]:
         row = [
@@ -178,7 +189,8 @@ def notes(models: Mapping[str, Found]) -> list[str]:
     """What the columns are, and how much was measured."""
     parts = [one[part] for one in models.values() for part in PARTS if part in one]
     seeds = {len(one["ner"]["f1"]) for one in models.values() if "ner" in one}
-    lines = ["POS: accuracy; WSD, NER: F1; all in %"]
+    with_pairs = "pairs: share right; " if any("pairs" in one for one in models.values()) else ""
+    lines = [f"POS: accuracy; WSD, NER: F1; {with_pairs}all in %"]
     if seeds:
         lines.append(f"NER: mean over seeds (how many: {' or '.join(map(str, sorted(seeds)))})")
     if any(part["setup"]["quick"] for part in parts):
@@ -240,7 +252,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, help="folder of the corpora and tasks")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of ner")
-    parser.add_argument("--results", type=Path, default=RESULTS / "text_amount.json")
+    parser.add_argument("--results", type=Path, default=RESULTS / f"{PICTURE_OF}.json")
     parser.add_argument("--plot", type=Path, help="where the picture goes")
     parser.add_argument("--save", action="store_true", help="write the table and the picture")
     options = parser.parse_args(None if arguments is None else list(arguments))
@@ -251,8 +263,9 @@ def main(arguments: Iterable[str] | None = None) -> None:
     if not experiment.models:
         parser.error("nothing was measured: give models")
     lines = [table(experiment.models), "", *notes(experiment.models)]
-    report("text_amount", "\n".join(lines), options.save)
-    if picture := options.plot or (PICTURE if options.save else None):
+    name = options.results.stem
+    report(name, "\n".join(lines), options.save)
+    if picture := options.plot or (PICTURE if options.save and name == PICTURE_OF else None):
         draw(experiment.models, picture)
 
 

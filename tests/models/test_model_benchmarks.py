@@ -262,7 +262,9 @@ def test_text_amounts_fill_a_table_and_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
     layers = {"pos": {"layers": [80.0, 94.0, 93.0]}, "wsd": {"layers": [48.0, 63.0, 64.5]}}
     models = {
-        "30m": amount(30_400_000, 20, 0.02, 60.0, **layers, ner={"f1": [30.0, 33.0]}),
+        "30m": amount(
+            30_400_000, 20, 0.02, 60.0, **layers, ner={"f1": [30.0, 33.0]}, pairs={"right": 90.5}
+        ),
         "1m": amount(1_000_000, 11, 0.1, 50.0, **layers),
     }
     head, first, second = text_amount.table(models).splitlines()
@@ -271,11 +273,13 @@ def test_text_amounts_fill_a_table_and_a_picture(tmp_path):
     assert (first.split()[-1], second.split()[-1]) == ("-", "31.50")
     assert second.split()[1:7] == ["30.4", "2.5", "0.1", "20", "2.00", "60.00"]
     models["1m"]["perplexity"]["setup"] = {"quick": True}
-    for part in ("pos", "wsd", "ner", "perplexity"):
+    for part in ("pos", "wsd", "ner", "perplexity", "pairs"):
         models["30m"][part]["setup"] = {"quick": False}
     for part in ("pos", "wsd"):
         models["1m"][part]["setup"] = {"quick": False}
+    assert text_amount.columns(models)["pairs"] == {"30m": 90.5}
     said = text_amount.notes(models)
+    assert "pairs: share right" in said[0]
     assert "NER: mean over seeds (how many: 2)" in said
     assert said[-1].startswith("samples: 60,000 tokens of dev")
     text_amount.draw(models, tmp_path / "amount.png")
