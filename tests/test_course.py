@@ -20,6 +20,10 @@ from tools.course import (
     page_of,
     read,
     stale,
+    write,
+)
+from tools.course import (
+    run as course_run,
 )
 
 CHAPTERS = [chapter for language in LANGUAGES for chapter in chapters(language)]
@@ -125,6 +129,26 @@ def test_change_of_source_notebook_or_picture_is_noticed(tmp_path, monkeypatch):
     chapter.page.write_text(text, "utf-8")
     chapter.pictures[0].write_bytes(b"other")
     assert "pictures" in str(stale(chapter))
+
+
+def test_run_gives_outputs_and_small_pictures_with_descriptions(tmp_path, monkeypatch):
+    monkeypatch.setattr("tools.course.ROOT", tmp_path)
+    chapter = Chapter("en", "01-first")
+    chapter.source.parent.mkdir(parents=True)
+    chapter.source.write_text(
+        "# %% [markdown]\n# # Title\n\n# %%\nprint('one')\nprint('two')\n\n"
+        "# %%\n# A line from 0 to 1\nimport matplotlib.pyplot as plt\n"
+        "plt.plot([0, 1])\nplt.show()\n",
+        "utf-8",
+    )
+    write(chapter, course_run(chapter))
+    page = chapter.page.read_text("utf-8")
+    assert "```\none\ntwo\n```" in page
+    assert "![A line from 0 to 1](images/01-first-1.png)" in page
+    (picture,) = chapter.pictures
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert stale(chapter) is None
+    assert not re.search(r"execution_time|iopub|Figure size", chapter.notebook.read_text("utf-8"))
 
 
 def test_links_of_a_notebook_lead_to_the_site_and_those_of_its_page_to_pages(tmp_path, monkeypatch):

@@ -40,9 +40,9 @@ for name, array in weights("forward", 0).items():
 # | cell state | c ← clip(f · c + i · g) | keep some, write some |
 # | hidden state | h ← clip(R (o · tanh c)) | show some, project from H to P numbers |
 #
-# All four of W, U and b are stored in one matrix each, in the order i, f, g, o. Two details are ELMo's own: the
-# projection R, which keeps h small while the layer has many cells, and the clipping of c and h, which keeps both
-# within bounds. The 1 in the forget gate lets a new network keep its cells until it has learned what to drop.
+# The four matrices W are stored as one, in the order i, f, g, o, and so are U and b. Two details are not in the
+# textbook's LSTM: the projection R, which keeps h small while the layer has many cells, and the clipping of c and h,
+# which keeps both within bounds. The 1 in the forget gate lets a new network keep its cells until it has learned what to drop.
 
 
 # %%
