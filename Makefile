@@ -6,12 +6,7 @@ BIN := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .DEFAULT_GOAL := help
-site: docs  ## build the documentation, and the live demo with both embedded models, into site
-	rm -rf site/demo
-	$(BIN)/elmokit site site/demo --model small-en --model small-zh
-
-.PHONY: help demo test check matrix slow fuzz bench course docs serve site-test page page-test lock audit soak faults clean
->>>>>>> ef55090 (Read the documentation in Chromium: languages, search, dark mode, phone, keyboard, axe)
+.PHONY: help demo test check matrix slow fuzz bench course docs serve site site-test page demo-site page-test lock audit soak faults clean
 
 # What torch's CUDA build brings; a CPU build has none of it.
 NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc \
@@ -96,15 +91,16 @@ serve: CONFIG ?= mkdocs.yml
 serve: $(VENV)/.docs  ## serve one language of the documentation, and follow changes (CONFIG=mkdocs.zh.yml)
 	$(BIN)/zensical serve --dev-addr 127.0.0.1:8000 --config-file $(CONFIG)
 
-<<<<<<< HEAD
-page: page/node_modules/.package-lock.json  ## test and build the page, for `elmokit serve` and `elmokit site` (needs Node.js)
-=======
+site: docs  ## build the documentation, and the live demo with both embedded models, into site
+	rm -rf site/demo
+	$(BIN)/elmokit site site/demo --model small-en --model small-zh
+
 site-test: $(VENV)/.docs page/node_modules/.package-lock.json  ## read the documentation in Chromium (installs it)
 	command -v chromium || { apt-get update --quiet && apt-get install --yes --no-install-recommends \
 		chromium fonts-dejavu-core fonts-wqy-microhei; }
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_site.py tests/test_site_browser.py
 
-.PHONY: help demo test check matrix slow fuzz bench course docs serve site site-test page demo-site page-test lock audit soak faults clean
+page: page/node_modules/.package-lock.json  ## test and build the page, for `elmokit serve` and `elmokit site` (needs Node.js)
 	npm --prefix page test
 	npm --prefix page run build
 	python3 tools/page_runtime.py --write
