@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 3. 从字符到词向量
 #
-# ELMo 的输入端没有词表。它读的是每个词的字符：字符嵌入、几种宽度的卷积、一个 highway 层、一个投影。本章用 `small-zh` 的真实权重，在 NumPy 里把一个词的每一步都算一遍，最后与库的结果对照。
+# ELMo 的输入端没有词表。它读的是每个词的字符：字符嵌入、几种宽度的卷积、一个 Highway 层、一个投影。本章用 `small-zh` 的真实权重，在 NumPy 里把一个词的每一步都算一遍，最后与库的结果对照。
 
 # %%
 import matplotlib.pyplot as plt
@@ -114,11 +114,11 @@ for best in strongest[:4]:
     print(f"{best:3} 号：", "  ".join(f"{entry}[{found[entry][1]}]" for entry in liked))
 
 # %% [markdown]
-# 方括号里是窗口，· 是被切开的字：卷积核按字节滑动，不管字从哪里开始。有的很整齐，找的是同一个字或同一个词尾；有的则同时喜欢几种不相干的东西，要靠下面的 highway 层来分辨。没有人告诉卷积核该找什么，它们只是对预测有用。
+# 方括号里是窗口，· 是被切开的字：卷积核按字节滑动，不管字从哪里开始。有的很整齐，找的是同一个字或同一个词尾；有的则同时喜欢几种不相干的东西，要靠下面的 Highway 层来分辨。没有人告诉卷积核该找什么，它们只是对预测有用。
 #
-# ## highway：改多少
+# ## Highway：改多少
 #
-# 这 F 个数再经过一个 highway 层：y = g · relu(A x + a) + (1 − g) · x。门 g 对 F 个数中的每一个都取 0 到 1 之间的值，决定输入被替换多少；为 0 时输入原样通过。
+# 这 F 个数再经过一个 Highway 层：y = g · relu(A x + a) + (1 − g) · x。门 g 对 F 个数中的每一个都取 0 到 1 之间的值，决定输入被替换多少；为 0 时输入原样通过。
 
 
 # %%
@@ -137,10 +137,10 @@ y, gate = highway(x)
 print(f"门：平均 {gate.mean():.2f}，最小 {gate.min():.3f}，最大 {gate.max():.3f}")
 
 # %%
-# 图：“科学家”的 highway 门取值的直方图
+# 图：“科学家”的 Highway 门取值的直方图
 figure, axis = plt.subplots(figsize=(5, 2.4), layout="constrained")
 axis.hist(gate, bins=40, range=(0, 1))
-axis.set(xlabel="门 g", ylabel="个数", title=f"“{word}”的 highway 门")
+axis.set(xlabel="门 g", ylabel="个数", title=f"“{word}”的 Highway 门")
 plt.show()
 
 # %% [markdown]
@@ -163,7 +163,7 @@ assert np.array_equal(library[: len(vector)], library[len(vector) :])
 #
 # ## 写法相近的词
 #
-# 输入是字节，所以有相同汉字的词向量也相近，而且没有“未知词”。下面在最常用的 5,000 个词里找第 0 层的最近邻。有些词不在模型的预测词表里，照样有向量：
+# 输入是字节，所以有相同汉字的词向量也相近，而且没有未登录词。下面在最常用的 5,000 个词里找第 0 层的最近邻。有些词不在模型的预测词表里，照样有向量：
 
 # %%
 entries = vocabulary[3:5003]
@@ -198,12 +198,12 @@ assert cosines["苹果树"][4] > cosines["苹果树"][2]
 #
 # ## 小结
 #
-# - 字节 → 嵌入 → n 元卷积与 max-pooling → highway → 投影，每一步只有几行代码。
+# - 字节 → 嵌入 → n 元卷积与 max-pooling → Highway → 投影，每一步只有几行代码。
 # - 这个向量只取决于词的写法，所以每个不同的词只需算一次。
-# - 输入端没有未知词。（输出端有：softmax 只能预测词表里的词。）
+# - 输入端没有未登录词。（输出端有：softmax 只能预测词表里的词。）
 #
 # ## 练习
 #
 # 1. max-pooling 丢掉了位置。比较“蜜蜂”与“蜂蜜”、“上海”与“海上”的第 0 层向量，它们有多像？为什么不会完全相同？
-# 2. 把 highway 换成恒等映射（`y = x`）再投影。对常用词和生造词，结果离真正的向量各有多远？
+# 2. 把 Highway 换成恒等映射（`y = x`）再投影。对常用词和生造词，结果离真正的向量各有多远？
 # 3. 比较“北京”“北京市”“東京”“东京”的第 0 层向量。繁体字和简体字在 UTF-8 里没有共同的字节，这对模型意味着什么？
