@@ -42,7 +42,7 @@ def read(path):
 labelled = read("course/data/names-zh-train.conll")
 train, dev = labelled[:120], labelled[120:160]
 test = read("course/data/names-zh-test.conll")[:100]
-print(f"训练 {len(train)} 句，开发 {len(dev)} 句，测试 {len(test)} 句")
+print(f"训练 {len(train)} 句，验证 {len(dev)} 句，测试 {len(test)} 句")
 print(
     " ".join(
         f"{token}/{tag}" if tag != "O" else token for token, tag in zip(*train[0], strict=True)
