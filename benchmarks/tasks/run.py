@@ -16,6 +16,7 @@ import argparse
 import json
 import random
 import shutil
+import subprocess
 import tarfile
 import tempfile
 import time
@@ -26,7 +27,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.report import RESULTS
+from benchmarks.report import RESULTS, ROOT
 from benchmarks.tasks.data import (
     FOLDER,
     RECIPES,
@@ -281,6 +282,13 @@ def _machine(device: str | None) -> str:
     cuda = (device or "cuda").startswith("cuda") and torch.cuda.is_available()
     where = torch.cuda.get_device_name() if cuda else found["cpu"]
     return f"{found['date']}, {where}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def commit() -> str:
+    """The commit that is measured, with a plus if files differ from it; a dash without git."""
+    call = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--dirty=+"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "-"
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -224,7 +224,7 @@ def test_classifier_gives_probabilities():
     numbers = np.array([{"good": 3, "bad": 20}[label] for label in labels])
     numbers[::3] = 100
     texts = [f"{text} never" if n == 100 else text for text, n in zip(texts, numbers, strict=True)]
-    settings = (*SETTINGS, "run.epochs=6")
+    settings = (*SETTINGS, "run.epochs=6", "head.kind=attention")
     classifier = ElmoClassifier("test-tiny", settings=settings, dev_share=0.2).fit(texts, numbers)
     found = classifier.predict_proba(texts)
     assert list(classifier.classes_) == [3, 20, 100]

@@ -74,7 +74,8 @@ def sentences(count: int, seed: int = 0) -> list[TaggedExample]:
 
 def settings(task: str, *overrides: str) -> Any:
     """Settings for a model that learns in a second or two."""
-    small = ("encoder.cells=16", "inputs.words=16", "run.epochs=4", "run.batch=8")
+    small = ["encoder.cells=16", "inputs.words=16", "run.epochs=4", "run.batch=8"]
+    small += ["head.kind=attention"] if task == "classify" else []  # the network, for all sizes
     known: TaskConfig = get_task(task).config_type()
     return changed(known, [*small, "optimizer.lr=0.01", *overrides])
 

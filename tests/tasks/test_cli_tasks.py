@@ -23,6 +23,7 @@ from elmokit.tasks.tag.spans import convert_tags, illegal_index
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
 SMALL = ["--set", "encoder.cells=8", "--set", "inputs.words=16", "--set", "run.batch=8"]
+NETWORK = ["--set", "head.kind=attention"]
 TRAIN = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "o"]
 FAST = [*SMALL, "--set", "optimizer.lr=0.01", "--epochs", "3", "--device", "cpu"]
 
@@ -39,6 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_train_evaluate_predict(folder, capsys):
     command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "out"]
+    command += NETWORK
     assert main([*command, *FAST, "--model", "test-tiny", "--test", "dev.tsv", "--json"]) == 0
     printed = capsys.readouterr()
     report = json.loads(printed.out)
@@ -63,6 +65,7 @@ def test_train_evaluate_predict(folder, capsys):
 
 def test_predict_adds_probabilities(folder, capsys):
     command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "-o", "out"]
+    command += NETWORK
     assert main([*command, *FAST, "--model", "none"]) == 0
     texts = ["a superb plot", "the awful movie"]
     (folder / "new.txt").write_text("\n".join(texts), "utf-8")
@@ -171,6 +174,7 @@ def test_train_puts_several_models_side_by_side(folder, capsys):
     shutil.copytree(golden, "two")
     several = ["--model", "one", "--model", "two"]
     command = ["train", "classify", "--train", "train.tsv", "--dev", "dev.tsv", "--epochs", "1"]
+    command += NETWORK
     assert main([*command, "-o", "out", *several, *SMALL, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert list(report["layers"]) == ["input", "input 2"]

@@ -117,6 +117,7 @@ def test_fit_uses_every_input_at_every_place():
         "inputs.characters=8",
         'inputs.elmo_at=["input", "output"]',
         "run.epochs=8",
+        "run.seed=1",
         "inputs.layer_norm=true",
         "head.loss.label_smoothing=0.1",
         "optimizer.accumulate=2",
@@ -126,7 +127,7 @@ def test_fit_uses_every_input_at_every_place():
     predictor = fit("classify", train, dev, config, elmo="test-tiny", static=static)
     embedder = predictor.model.embedder
     assert list(embedder.parts) == ["words", "characters", "static", "elmo"]
-    assert embedder.widths == (16 + 8 + 2 + 32, 32, 0)
+    assert embedder.widths == (16 + 8 + 2 + 32, 32, 0, 2 + 3 * 32)
     mixes = embedder.learned_mixes()
     assert mixes["input"] != mixes["output"]
     assert predictor.evaluate(dev)["accuracy"] > majority([e.label for e in dev]) + 0.2

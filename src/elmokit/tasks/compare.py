@@ -16,6 +16,7 @@ from elmokit.errors import ConfigError
 from elmokit.files import atomic_file
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.few_labels import is_undecided, with_kind
 from elmokit.tasks.files import Data
 from elmokit.tasks.fit import RUN_FILE, TaskRun, check_data, task_settings
 from elmokit.tasks.inputs.references import Elmos, Static
@@ -142,6 +143,8 @@ def compare(
     if seeds < 1:
         raise ConfigError(f"seeds={seeds}: at least one is needed")
     settings = task_settings(task, config)
+    if is_undecided(settings):  # the same model for all inputs
+        settings = with_kind(settings, "attention")
     full = TaskRun(get_task(task), elmo, static, settings, format, dict(fields or {}), device)
     with ExitStack() as stack:
         if output is None:

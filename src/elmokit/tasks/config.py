@@ -61,6 +61,9 @@ class InputsConfig:
     """Whether layers are normalised over the batch before they are mixed."""
     mix_penalty: float = 1e-3
     """Pull of the mix's weights towards a plain average."""
+    mix_lr_ratio: float = 10.0
+    """Learning rate of the mix's weights as a multiple of the others': at the others' they hardly
+    leave the average, whatever layer the task listens to."""
     store_gb: float = 20.0
     """The most disk for stored layers; sentences beyond it are computed whenever they are read."""
     dropout: float = 0.3
@@ -71,7 +74,7 @@ class InputsConfig:
         check_widths(self, "words", "characters")
         check_not_negative(self, "dropout", "word_dropout")
         check(math.isfinite(self.store_gb), self, "store_gb", "give a number of gigabytes")
-        check_positive(self, "min_count")
+        check_positive(self, "min_count", "mix_lr_ratio")
         for name in ("dropout", "word_dropout"):
             check(getattr(self, name) < 1, self, name, "give a share below one")
         known = bool(self.elmo_at) and set(self.elmo_at) <= set(POSITIONS)

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmokit.checkpoints.known_models import DEFAULT_MODEL
 from elmokit.config import from_dict, recipe_file, to_dict
@@ -30,9 +30,10 @@ from elmokit.errors import CheckpointError, ConfigError, DataError
 from elmokit.files import check_output
 from elmokit.tasks import get_task
 from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.few_labels import FEW, choose_kind, is_undecided, start_linear, with_kind
 from elmokit.tasks.files import Data, read_labelled
 from elmokit.tasks.inputs.references import Elmos, Static, as_layers, as_static, reference_to
-from elmokit.tasks.inputs.token_inputs import frequent_words
+from elmokit.tasks.inputs.token_inputs import Embedder, frequent_words
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.predictor import Facts, Predictor
 from elmokit.tasks.records import errors_at
@@ -292,13 +293,12 @@ class TaskRun:
         learned = self._learn()
         context = DistContext(0, 1, self.device)
         with folder.starting(self.describe(), resume=resume, context=context):
-            torch.manual_seed(config.run.seed)
-            facts = Facts(self.task.name, config, learned, self._words(), self.fields)
-            predictor = Predictor(facts, self.elmo, self.static, self.device)
+            predictor = self._predictor(config, learned)
         display = Display(
             folder.log, visible=True, stream=io.StringIO() if quiet else None, parts=()
         )
-        for line in (*self.notes, self._description(predictor)):
+        decided = not is_undecided(config)
+        for line in (*self.notes, *([self._description(predictor)] if decided else [])):
             display.note(line)
         start = time.monotonic()
         own_store = folder.training / LAYERS_FOLDER
@@ -307,12 +307,22 @@ class TaskRun:
         texts = [text for example in both for text in self.task.texts(example)]
         if "target" in config.inputs.elmo_at:
             texts += [text for example in both if (text := self.task.written(example))]
-        predictor.model.embedder.prepare(texts, store or own_store)
+        prepare = partial(Embedder.prepare, sentences=texts, store=store or own_store)
+        prepare(predictor.model.embedder)
         if (spent := time.monotonic() - start) > 1 and self.elmo is not None:
             display.note(f"layers of the data computed in {spent:.0f} s")
+        if not decided:
+            config, why = self._decided(predictor, prepare, context)
+            predictor = self._predictor(config, learned)
+            prepare(predictor.model.embedder)
+            for line in (*([why] if why else []), self._description(predictor)):
+                display.note(line)
+        start_linear(predictor.model, train, config.run.seed)
         save = partial(predictor.save, output, bundle=bundle)
         trainer = TaskTrainer(predictor.model, config, train, dev, save)
         plan = loop_config(config, len(train))
+        if getattr(predictor.model.head, "is_fitted", False):
+            plan = LoopConfig(0, 1, 1)  # nothing is left to train
         outcome = train_loop(
             trainer, plan, folder=folder.training, context=context, display=display, resume=resume
         )
@@ -328,6 +338,46 @@ class TaskRun:
         write_report(output, folder.log, best, outcome, self.data, display.note)
         return best
 
+    def _predictor(self, config: TaskConfig, learned: dict[str, Any]) -> Predictor:
+        """A predictor with the starting weights that its seed decides."""
+        torch.manual_seed(config.run.seed)
+        words = self._words() if config.inputs.words else []
+        facts = Facts(self.task.name, config, learned, words, self.fields)
+        return Predictor(facts, self.elmo, self.static, self.device)
+
+    def _decided(
+        self, predictor: Predictor, prepare: Callable[[Embedder], None], context: DistContext
+    ) -> tuple[TaskConfig, str]:
+        """Settings with the kind of head that the data asks for, and why."""
+        config, learned, train = self.config, predictor.facts.learned, self.data["train"]
+        few = len(train) < FEW and predictor.model.embedder.widths.pooled > 0
+        if not few or config.fine_tune.on:
+            return with_kind(config, "attention"), ""
+
+        def train_network(part: Sequence[Any]) -> TaskModel:
+            network = self._predictor(with_kind(config, "attention"), learned)
+            prepare(network.model.embedder)
+            best: dict[str, Tensor] = {}
+
+            def keep() -> None:
+                best.update({n: t.clone() for n, t in network.model.state_dict().items()})
+
+            trainer = TaskTrainer(network.model, network.facts.config, part, self.data["dev"], keep)
+            plan = loop_config(config, len(part))
+            with tempfile.TemporaryDirectory(prefix="elmokit-") as name:
+                silent = Display(Path(name) / "log", visible=True, stream=io.StringIO(), parts=())
+                outcome = train_loop(
+                    trainer, plan, folder=Path(name), context=context, display=silent, resume=False
+                )
+                silent.close()
+            if outcome.reason == "interrupted":
+                raise KeyboardInterrupt
+            network.model.load_state_dict(best or network.model.state_dict())
+            return network.model
+
+        kind, why = choose_kind(predictor.model, train, train_network, config.run.seed)
+        return with_kind(config, kind), why
+
     def _learn(self) -> dict[str, Any]:
         """What the training data decides; errors in data are raised before anything is written."""
         with errors_at(self.names["train"]):
@@ -340,8 +390,6 @@ class TaskRun:
 
     def _words(self) -> list[str]:
         inputs = self.config.inputs
-        if not inputs.words:
-            return []
         sentences = [text for e in self.data["train"] for text in self.task.texts(e)]
         return frequent_words(sentences, min_count=inputs.min_count, lowercase=inputs.lowercase)
 
@@ -411,13 +459,17 @@ class TaskTrainer:
         self._save = save
         self._lengths = [model.length(example) for example in train]
         self._plan = loop_config(config, len(train))
-        slow = {id(p) for p in model.embedder.fine_tuned()}
+        # What a parameter's learning rate is to the others', by the part that it belongs to.
+        ratios = {id(p): config.fine_tune.lr_ratio for p in model.embedder.fine_tuned()}
+        ratios |= {id(p): config.inputs.mix_lr_ratio for p in model.embedder.mix_weights()}
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        own, tuned = ([n for n in named if (id(n[1]) in slow) is at] for at in (False, True))
-        self._groups = [(1.0, own, dense_optimizer(own, config.optimizer))]
-        if tuned:
-            share = config.fine_tune.lr_ratio
-            self._groups.append((share, tuned, dense_optimizer(tuned, config.optimizer)))
+        groups: dict[float, list[tuple[str, nn.Parameter]]] = {1.0: []}
+        for name, parameter in named:
+            groups.setdefault(ratios.get(id(parameter), 1.0), []).append((name, parameter))
+        self._groups = [
+            (ratio, members, dense_optimizer(members, config.optimizer))
+            for ratio, members in groups.items()
+        ]
         self._epoch = -1
         self._batches: list[list[int]] = []
         torch.manual_seed(config.run.seed)
@@ -458,16 +510,18 @@ class TaskTrainer:
 
     # Evaluation
 
-    def evaluate(self) -> Mapping[str, float]:
-        """The task's scores on the dev data."""
+    def evaluate(self) -> Mapping[str, Any]:
+        """The task's scores on the dev data, and the layers' shares at this step."""
         score = self._model.score(self._dev)
         metrics = score.numbers()
         others = [v for name, v in metrics.items() if name != score.primary]
         # The loop takes the lowest; ties are broken by the mean of the other metrics.
         watched = score.value + _TIE * fmean(others) if others else score.value
-        return {"score": -watched, "has_signal": float(score.value > 0), **metrics}
+        mixes = self._model.embedder.learned_mixes()
+        shares = {"layers": {name: mix["s"] for name, mix in mixes.items()}} if mixes else {}
+        return {"score": -watched, "has_signal": float(score.value > 0), **metrics, **shares}
 
-    def save_best(self, measured: Mapping[str, float]) -> None:
+    def save_best(self, measured: Mapping[str, Any]) -> None:
         """Store the present weights as the best so far."""
         self._save()
 

@@ -238,9 +238,13 @@ class ClassHead(LabelHead[C]):
     def loss(self, batch: Batch[C]) -> Tensor:
         """Cross entropy of the true classes."""
         scores = self._scores(batch)  # (B, K)
-        targets = [self._numbers[str(example.label)] for example in batch.examples]
-        loss: Tensor = self.class_loss(scores, to_device(torch.tensor(targets), scores.device))
+        targets = self.targets(batch.examples)
+        loss: Tensor = self.class_loss(scores, to_device(targets, scores.device))
         return loss
+
+    def targets(self, examples: Sequence[C]) -> Tensor:
+        """Numbers of the true classes, (B,), on the host."""
+        return torch.tensor([self._numbers[str(example.label)] for example in examples])
 
     def predict(self, batch: Batch[C]) -> list[C]:
         """Examples with their most probable classes."""

@@ -13,8 +13,9 @@
 | ``primary`` | name of the score by which the best weights were chosen; higher is better |
 | ``dev``, ``test`` | all scores of the best weights, by label too; test may be null |
 | ``test_hash`` | a hash of the test data, or null |
-| ``layers`` | by position (input, output): ``s``, each layer's share, lowest first; ``gamma`` |
-| ``curve`` | by evaluation on the dev data: ``step`` and the scores |
+| ``layers`` | by position (input, output): ``s``, each layer's share, lowest first; ``gamma``;
+               empty for logistic regression, which mixes no layers |
+| ``curve`` | by evaluation on the dev data: ``step``, the scores, and ``layers``: shares so far |
 | ``steps``, ``best_step``, ``reason``, ``seconds`` | how the run went |
 """
 
@@ -73,7 +74,7 @@ def write_report(
         "dev": score.to_dict(),
         "test": None if test is None else predictor.score(test).to_dict(),
         "test_hash": None if test is None else data_hash(test),
-        "layers": predictor.model.embedder.learned_mixes(),
+        "layers": predictor.model.embedder.learned_mixes() if outcome.step else {},
         "curve": [
             {name: value for name, value in entry.items() if name not in _NOT_IN_CURVE}
             for entry in entries
@@ -169,8 +170,16 @@ def draw(report: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], folder
     axes[1].set(xlabel="step", ylabel=f"{name} on the dev data")
     _save(figure, folder / CURVES_FILE)
     if report["layers"]:
-        figure = Figure(figsize=(4 * len(report["layers"]), 3.5))
-        panels = figure.subplots(1, len(report["layers"]), squeeze=False)
+        figure = Figure(figsize=(4 * len(report["layers"]), 7))
+        panels = figure.subplots(2, len(report["layers"]), squeeze=False)
+        for axis, position in zip(panels[1], report["layers"], strict=True):
+            points = [point for point in curve if position in point.get("layers", {})]
+            for layer in range(len(report["layers"][position]["s"])):
+                heights = [point["layers"][position][layer] for point in points]
+                axis.plot([p["step"] for p in points], heights, ".-", label=f"layer {layer}")
+            axis.axvline(report["best_step"], color="grey", lw=0.8)
+            axis.set(xlabel="step", ylabel="share s", ylim=(0, 1), title="over training")
+            axis.legend(fontsize=8)
         for axis, (position, mix) in zip(panels[0], report["layers"].items(), strict=True):
             bars = axis.bar(range(len(mix["s"])), mix["s"], color="0.4")
             axis.bar_label(bars, fmt="%.2f")

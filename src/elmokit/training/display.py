@@ -87,10 +87,11 @@ class Display:
             self._shown_head = True
         self.note(" ".join(columns.values()))
 
-    def evaluation(self, step: int, measured: Mapping[str, float], *, better: bool) -> None:
-        """The result of an evaluation on held-out data."""
+    def evaluation(self, step: int, measured: Mapping[str, Any], *, better: bool) -> None:
+        """The result of an evaluation on held-out data; other values go to the log alone."""
         self._write("heldout", step, {**measured, "better": better})
-        numbers = [f"{name} {value:.4g}" for name, value in measured.items() if name != "score"]
+        shown = {name: v for name, v in measured.items() if isinstance(v, int | float)}
+        numbers = [f"{name} {value:.4g}" for name, value in shown.items() if name != "score"]
         best = " (best so far)" if better else ""
         self.note(f"{step:>9,} held-out: {', '.join(numbers)}{best}")
 

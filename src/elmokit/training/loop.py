@@ -52,14 +52,14 @@ class Trainable(Protocol):
     def step(self, number: int) -> StepResult:
         """Take one optimizer step, counted from zero."""
 
-    def evaluate(self) -> Mapping[str, float]:
+    def evaluate(self) -> Mapping[str, Any]:
         """Measure on held-out data; the value under ``score`` is better the lower it is.
 
         While the value under ``has_signal``, where there is one, is 0, nothing is right yet, and
         early stopping does not count evaluations without improvement.
         """
 
-    def save_best(self, measured: Mapping[str, float]) -> None:
+    def save_best(self, measured: Mapping[str, Any]) -> None:
         """Store the present weights as the best so far; called in the main process."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from elmokit.config import check
-from elmokit.errors import DataError
+from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig
 from elmokit.tasks.files import LabelField, Records, TextField
 from elmokit.tasks.inputs.token_inputs import Widths
@@ -64,14 +65,17 @@ def _read_folders(path: str, options: ReadOptions) -> Iterator[TextExample]:
 class ClassifyHeadConfig(ClassHeadConfig):
     """From the tokens' vectors to classes."""
 
-    kind: Literal["attention", "mean"] = "attention"
+    kind: Literal["auto", "attention", "mean", "linear", "ensemble"] = "auto"
     """attention: a biLSTM, then tokens are weighed. mean: the mean of the tokens' vectors, as in
-    the usual tutorials; the encoder's settings then mean nothing."""
+    the usual tutorials; the encoder's settings then mean nothing. linear: logistic regression on
+    the mean of pretrained vectors. ensemble: the mean of the probabilities of attention and linear.
+    auto: attention; with fewer than 500 training examples and pretrained vectors the best of
+    linear, ensemble and attention in cross-validation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kinds = ("attention", "mean")
-        check(self.kind in kinds, self, "kind", f"use {' or '.join(kinds)}")
+        kinds = ("auto", "attention", "mean", "linear", "ensemble")
+        check(self.kind in kinds, self, "kind", f"use {', '.join(kinds)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,22 +91,40 @@ class ClassifyHead(ClassHead[TextExample]):
     def __init__(self, config: ClassifyConfig, learned: dict[str, Any], widths: Widths) -> None:
         head = config.head
         super().__init__(learned["labels"], head.loss)
-        encoder = config.encoder if head.kind == "attention" else replace(config.encoder, layers=0)
+        self.linear: nn.Linear | None = None
+        """Logistic regression; `elmokit.tasks.few_labels` trains it."""
+        if head.kind in ("linear", "ensemble"):
+            if not widths.pooled:
+                raise ConfigError(
+                    f"head.kind = {head.kind}: there are no pretrained vectors. Give ELMo, an "
+                    "encoder or static vectors"
+                )
+            self.linear = nn.Linear(widths.pooled, len(self.labels)).requires_grad_(False)
+        self.is_fitted = head.kind == "linear"
+        """Whether that is all, so that there is nothing for gradient steps to train."""
+        if self.is_fitted:
+            return
+        mean = head.kind == "mean"
+        encoder = replace(config.encoder, layers=0) if mean else config.encoder
         self.encoder: TextEncoder = TextEncoder(encoder, widths)
         width = self.encoder.width
-        self.pooling: AttentionPooling | None = (
-            AttentionPooling(width) if head.kind == "attention" else None
-        )
+        self.pooling: AttentionPooling | None = None if mean else AttentionPooling(width)
         self.choose: nn.Sequential = dense_layers(
             width, head.hidden, len(self.labels), head.dropout
         )
 
     def _scores(self, batch: Batch[TextExample]) -> Tensor:
         (side,) = batch.sides
+        if self.linear is not None and self.is_fitted:
+            only: Tensor = self.linear(side.pooled())
+            return only
         encoded = self.encoder(side)  # (B, T, D)
         pooled = (self.pooling or mean_pooling)(encoded, side.mask)  # (B, D)
         scores: Tensor = self.choose(pooled)  # (B, K)
-        return scores
+        if self.linear is None or self.training:
+            return scores
+        other = self.linear(side.pooled())
+        return torch.logaddexp(*(part.float().log_softmax(dim=1) for part in (scores, other)))
 
 
 class ClassifyTask(ClassTask[TextExample]):

@@ -56,6 +56,8 @@ class TokenBatch:
         word_ids = torch.tensor([numbers[token] for token in flat], dtype=torch.long)
         self.word_ids: Tensor = to_device(word_ids, device)
         """Number of each token's word in `words`, (N,)."""
+        self.layers: dict[int, list[Tensor]] = {}
+        """Layers of models that have read the batch, by the model's number."""
 
     def spread(self, vectors: Tensor) -> Tensor:
         """Vectors of the distinct words to vectors of all tokens, (N, D)."""
@@ -87,6 +89,15 @@ class Input(nn.Module, ABC):
     @abstractmethod
     def vectors(self, batch: TokenBatch) -> dict[str, Tensor]:
         """Vectors of all tokens by position, (N, width) each."""
+
+    @property
+    def pretrained_width(self) -> int:
+        """Width of `pretrained`; 0 for what is trained with the task."""
+        return 0
+
+    def pretrained(self, batch: TokenBatch) -> Tensor | None:
+        """Vectors of all tokens that no training of the task changes, (N, width)."""
+        return None
 
 
 def mix_name(position: str, model: int = 0) -> str:
@@ -268,6 +279,16 @@ class MixedLayers(Input):
                 parts[position].append(self.mixes[mix_name(position, number)](layers))  # (N, D)
         return {position: torch.cat(found, dim=1) for position, found in parts.items()}
 
+    @property
+    def pretrained_width(self) -> int:
+        """All layers of all models."""
+        return sum(model.layers * model.dim for model in self.source.models)
+
+    def pretrained(self, batch: TokenBatch) -> Tensor | None:
+        """All layers of all models, concatenated."""
+        models = enumerate(self.source.models)
+        return torch.cat([x for n, model in models for x in self._layers(n, model, batch)], dim=1)
+
     def forward_vectors(self, batch: TokenBatch) -> Tensor:
         """Vectors of written texts, (N, P): the halves that know nothing of what follows."""
         layers = self._layers(self._forward, self.source.models[self._forward], batch)
@@ -279,6 +300,11 @@ class MixedLayers(Input):
         return mixed
 
     def _layers(self, number: int, model: LayerModel, batch: TokenBatch) -> list[Tensor]:
+        if number not in batch.layers:
+            batch.layers[number] = self._read(number, model, batch)
+        return batch.layers[number]
+
+    def _read(self, number: int, model: LayerModel, batch: TokenBatch) -> list[Tensor]:
         store = self._stores[number] if self._stores else None
         if store is not None and store.holds(batch.sentences):
             return store.layers(batch.sentences, batch.device)
@@ -292,6 +318,10 @@ class MixedLayers(Input):
             position: {"s": mix.shares().tolist(), "gamma": mix.gamma.item()}
             for position, mix in zip(self.mixes, self._all(), strict=True)
         }
+
+    def mix_weights(self) -> list[nn.Parameter]:
+        """The weights of all mixes, before their softmax."""
+        return [mix.weights for mix in self._all()]
 
     def _all(self) -> list[ScalarMix]:
         return [mix for mix in self.mixes.values() if isinstance(mix, ScalarMix)]

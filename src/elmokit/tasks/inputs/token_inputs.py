@@ -8,8 +8,9 @@ are trained with the task, static vectors, and the mixed layers of pretrained mo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -103,6 +104,15 @@ class StaticInput(Input):
         rows = to_device(self.table.lookup(batch.words), batch.device)
         return {"input": batch.spread(rows)}  # (N, dim)
 
+    @property
+    def pretrained_width(self) -> int:
+        """The vectors' own."""
+        return self.table.dim
+
+    def pretrained(self, batch: TokenBatch) -> Tensor | None:
+        """The vectors."""
+        return self.vectors(batch)["input"]
+
 
 class Widths(NamedTuple):
     """How wide the vectors of a token are."""
@@ -113,6 +123,12 @@ class Widths(NamedTuple):
     """What joins after the encoder; 0 if nothing does."""
     target: int = 0
     """Of the words that a task has written; 0 if ELMo does not read them."""
+    pooled: int = 0
+    """Of a text's pooled pretrained vectors; 0 without such vectors."""
+
+
+def _no_pooled() -> Tensor:
+    raise TypeError("these vectors were made by a head, so nothing of them is pretrained")
 
 
 @dataclass(frozen=True)
@@ -127,6 +143,8 @@ class Side:
     """Tokens of each text, (B,), on the host."""
     mask: Tensor
     """True where a token is, (B, T)."""
+    pooled: Callable[[], Tensor] = _no_pooled
+    """Gives the mean of each text's pretrained vectors, (B, F)."""
 
 
 class Embedder(nn.Module):
@@ -155,9 +173,9 @@ class Embedder(nn.Module):
             parts["elmo"] = MixedLayers(elmo, settings, config.fine_tune)
         self.parts: nn.ModuleDict = nn.ModuleDict(parts)
         self.dropout: nn.Dropout = nn.Dropout(settings.dropout)
-        self.widths: Widths = Widths(
-            *(sum(p.widths.get(at, 0) for p in self.inputs) for at in POSITIONS)
-        )
+        at = {name: sum(p.widths.get(name, 0) for p in self.inputs) for name in POSITIONS}
+        pooled = sum(part.pretrained_width for part in self.inputs)
+        self.widths: Widths = Widths(at["input"], at["output"], at["target"], pooled)
         if not self.widths.input:
             raise ConfigError(
                 "nothing enters the model: give ELMo at the input or static vectors, or set "
@@ -191,6 +209,10 @@ class Embedder(nn.Module):
     def fine_tuned(self) -> list[nn.Parameter]:
         """The parameters of models with layers that are trained; none if they are frozen."""
         return [] if self.layers is None else [p for stage in self.layers.stages for p in stage]
+
+    def mix_weights(self) -> list[nn.Parameter]:
+        """The weights of all mixes of layers, before their softmax."""
+        return [] if self.layers is None else self.layers.mix_weights()
 
     def prepare(self, sentences: Sequence[Tokens], store: Path) -> None:
         """Compute beforehand what can be, with layers kept in the folder `store`."""
@@ -227,7 +249,20 @@ class Embedder(nn.Module):
             _padded(self.dropout(torch.cat(at_output, dim=1)), index, mask) if at_output else None,
             lengths,
             mask,
+            partial(self._pool, batch),
         )
+
+    def pooled(self, texts: Sequence[Tokens]) -> Tensor:
+        """The mean of each text's pretrained vectors, (B, F); zeros for a text without tokens."""
+        return self._pool(TokenBatch(texts, self.device))
+
+    def _pool(self, batch: TokenBatch) -> Tensor:
+        found = [part.pretrained(batch) for part in self.inputs]
+        flat = torch.cat([vectors for vectors in found if vectors is not None], dim=1)  # (N, F)
+        lengths = torch.tensor(batch.lengths, device=flat.device)
+        owners = torch.repeat_interleave(lengths)
+        sums = flat.new_zeros(len(lengths), flat.shape[1]).index_add(0, owners, flat)
+        return sums / lengths.clamp(min=1)[:, None]
 
     def learned_mixes(self) -> dict[str, dict[str, Any]]:
         """Shares s_j and gamma by position; empty without layers."""
