@@ -98,7 +98,7 @@ site: docs  ## build the documentation, and the live demo with both embedded mod
 site-test: $(VENV)/.docs page/node_modules/.package-lock.json  ## read the documentation in Chromium (installs it)
 	command -v chromium || { apt-get update --quiet && apt-get install --yes --no-install-recommends \
 		chromium fonts-dejavu-core fonts-wqy-microhei; }
-	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_site.py tests/test_site_browser.py
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_site.py tests/test_docs_browser.py
 
 page: page/node_modules/.package-lock.json  ## test and build the page, for `elmokit serve` and `elmokit site` (needs Node.js)
 	npm --prefix page test

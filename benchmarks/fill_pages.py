@@ -3,8 +3,9 @@
 Run: python -m benchmarks.fill_pages
 
 A line ``<!-- results: NAME -->`` is followed by the contents of benchmarks/results/NAME.txt in a
-block of its own; where there is no such file, by words that say so. A test compares pages and
-files.
+block of its own; where there is no such file, by words that say so. Within a line,
+``<!-- figure: NAME -->`` is followed by a figure of `benchmarks.figures` and ``<!-- end -->``. A
+test compares pages and files.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.figures import FIGURES
 from benchmarks.report import RESULTS, ROOT
 
 NOTHING = "*Not measured yet; `benchmarks` has the script.*"
@@ -20,18 +22,25 @@ MARK = re.compile(
     rf"^<!-- results: ([\w-]+) -->\n(?:\n(?:```\n.*?^```|{re.escape(NOTHING)})\n)?",
     re.MULTILINE | re.DOTALL,
 )
+FIGURE = re.compile(r"<!-- figure: ([^>]+?) -->[^<]*<!-- end -->")
 
 
 def pages() -> Iterator[Path]:
     """The pages that show results."""
     for path in sorted((ROOT / "docs").rglob("*.md")):
-        if MARK.search(path.read_text("utf-8")):
+        text = path.read_text("utf-8")
+        if MARK.search(text) or FIGURE.search(text):
             yield path
 
 
 def filled(page: str) -> str:
     """The page with the results that are there."""
+    page = FIGURE.sub(lambda match: _figure(match[1]), page)
     return MARK.sub(lambda match: _block(match[1]), page)
+
+
+def _figure(name: str) -> str:
+    return f"<!-- figure: {name} -->{FIGURES[name]()}<!-- end -->"
 
 
 def _block(name: str) -> str:

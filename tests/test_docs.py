@@ -42,6 +42,7 @@ TESTED_ELSEWHERE = {
     "browser.md": "tests/server/test_static_site.py",
     "cli.md": "tests/cli/test_cli_main.py",
     "corpus.md": "tests/corpus/test_prepare.py",
+    "faq.md": "tests/test_faq_page.py",
     "huggingface.md": "tests/integrations/test_hf_elmo.py",
     "keras.md": "tests/integrations/test_keras_elmo.py",
     "language-model.md": "tests/cli/test_cli_language_model.py",

@@ -17,6 +17,7 @@ def test_pages_have_the_results_as_they_are():
     found = list(script.pages())
     names = {
         "browser.md",
+        "faq.md",
         "how-much-text.md",
         "how-it-works.md",
         "language-model.md",

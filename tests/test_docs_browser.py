@@ -34,7 +34,7 @@ WORDS = {
     },
     "zh": {"toc": "目录", "search": "搜索", "dark": "切换到深色模式", "other": "English"},
 }
-SAMPLE = ("index", "start", "course/index", "reference/encode", "published-models", "cli")
+SAMPLE = ("index", "start", "faq", "course/index", "reference/encode", "published-models", "cli")
 """Pages of every kind."""
 
 

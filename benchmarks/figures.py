@@ -1,0 +1,162 @@
+"""Single figures for sentences on the pages, read from benchmarks/results and from the catalogue.
+
+A page has ``<!-- figure: NAME -->VALUE<!-- end -->``; `benchmarks.fill_pages` writes the values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from statistics import mean, median
+from typing import NamedTuple
+
+from benchmarks.report import RESULTS
+from elmokit.checkpoints import published_models
+
+MODELS = ("base", "static", "elmo", "both")
+
+
+class TaskRow(NamedTuple):
+    """A line of tasks.txt: mean scores in the order of `MODELS`, and the share of error gone."""
+
+    scores: tuple[float, ...]
+    gain: float
+
+
+@cache
+def result(name: str) -> str:
+    return (RESULTS / name).read_text("utf-8")
+
+
+def found(name: str, pattern: str) -> str:
+    """The first group of a pattern in a result."""
+    match = re.search(pattern, result(name), flags=re.MULTILINE)
+    if match is None:
+        raise SystemExit(f"benchmarks/results/{name} has no {pattern!r}")
+    return match[1]
+
+
+@cache
+def tasks() -> dict[str, TaskRow]:
+    rows = {}
+    for line in result("tasks.txt").splitlines():
+        scores = re.findall(r"(\d+\.\d+) ± ", line)
+        if len(scores) == len(MODELS):
+            gain = re.findall(r"(-?\d+\.\d)%", line)[0]
+            rows[line.split()[0]] = TaskRow(tuple(map(float, scores)), float(gain))
+    return rows
+
+
+def better_than(other: str) -> str:
+    column = MODELS.index(other)
+    return str(sum(row.scores[2] > row.scores[column] for row in tasks().values()))
+
+
+def task_score(name: str, model: str) -> str:
+    score = tasks()[name].scores[MODELS.index(model)]
+    return f"{100 * score:.1f}" if score < 1 else f"{score:.1f}"
+
+
+def quality(model: str, layer: int, column: str) -> str:
+    """A cell of the table in quality.txt."""
+    lines = result("quality.txt").splitlines()
+    head = re.split(r"\s{2,}", next(line for line in lines if line.startswith("model  ")))
+    for line in lines:
+        cells = re.split(r"\s{2,}", line)
+        if cells[:2] == [model, str(layer)]:
+            return cells[head.index(column)]
+    raise SystemExit(f"benchmarks/results/quality.txt has no {model}, layer {layer}")
+
+
+def best_layer(column: str) -> str:
+    return str(max(range(3), key=lambda layer: float(quality("small-en", layer, column))))
+
+
+def learned_share(layer: int) -> str:
+    """The mean weight of a layer in the mixes that tasks with ELMo alone have learned."""
+    runs = json.loads(result("tasks.json"))
+    mixes = [run["layers"]["input"]["s"] for name, run in runs.items() if "/elmo/" in name]
+    return f"{mean(mix[layer] for mix in mixes):.2f}"
+
+
+def text_amount(model: str, column: str) -> str:
+    lines = result("text_amount.txt").splitlines()
+    head = re.split(r"\s{2,}", next(line for line in lines if line.startswith("model  ")))
+    row = next(line for line in lines if line.startswith(f"{model}  "))
+    return re.split(r"\s{2,}", row)[head.index(column)]
+
+
+def length(tokens: int) -> str:
+    """Tokens per second for sentences of so many tokens."""
+    heads, rates = re.search(
+        r"^tokens a sentence(.*)\ntokens/s(.*)$", result("speed_curves_small.txt"), re.MULTILINE
+    ).groups()  # type: ignore[union-attr]
+    return rates.split()[heads.split().index(str(tokens))]
+
+
+def pooling(row: str, name: str) -> str:
+    column = {"sst2": 0, "trec6": 1}[name]
+    score = found("pooling_small-en.txt", rf"^{row} +(.*)$").split()[column]
+    return f"{100 * float(score):.1f}"
+
+
+def licences(pattern: str) -> str:
+    """How many published models have such a licence; none stated: an empty pattern."""
+    stated = [model.licence or "" for model in published_models()]
+    return str(sum(bool(re.search(pattern, text)) if pattern else not text for text in stated))
+
+
+FIGURES: dict[str, Callable[[], str]] = {
+    "tasks": lambda: str(len(tasks())),
+    "tasks better than base": lambda: better_than("base"),
+    "tasks better than static": lambda: better_than("static"),
+    "median gain": lambda: f"{median(row.gain for row in tasks().values()):.0f}",
+    **{
+        f"{name} {model}": (lambda name=name, model=model: task_score(name, model))
+        for name in ("trec6", "wnut17", "snips", "chnsenticorp")
+        for model in MODELS
+    },
+    **{
+        f"{column} {layer}": (lambda column=column, layer=layer: quality("small-en", layer, column))
+        for column in ("POS", "WSD", "typos")
+        for layer in range(3)
+    },
+    "POS best layer": lambda: best_layer("POS"),
+    "WSD best layer": lambda: best_layer("WSD"),
+    "typos fastText": lambda: quality("fastText, same text", 0, "typos"),
+    "typos GloVe": lambda: quality("GloVe 6B, 100 d, 40,000 words", 0, "typos"),
+    **{f"share {layer}": (lambda layer=layer: learned_share(layer)) for layer in range(3)},
+    **{
+        f"{column} {model}": (lambda model=model, column=column: text_amount(model, column))
+        for model in ("1m", "30m")
+        for column in ("perplexity", "POS, layer 1", "NER")
+    },
+    "small tokens/s": lambda: found("speed_small.txt", r"^elmokit float32 +([\d,]+)"),
+    "small allennlp tokens/s": lambda: found("speed_small.txt", r"^allennlp +([\d,]+)"),
+    "small times": lambda: found("speed_small.txt", r"^elmokit float32 / allennlp +(\d+)"),
+    "original tokens/s": lambda: found("speed_original.txt", r"^elmokit float32 +([\d,]+)"),
+    "original int8 tokens/s": lambda: found("speed_original.txt", r"^elmokit int8 +([\d,]+)"),
+    "original GPU tokens/s": lambda: found(
+        "speed_gpu_inference.txt", r"^mean of layers, as numpy +[\d,]+ +([\d,]+)"
+    ),
+    "seconds to load": lambda: found("startup.txt", r"^load small .*native.*? (\d\.\d+)"),
+    "tokens/s at 10": lambda: length(10),
+    "tokens/s at 160": lambda: length(160),
+    "megabytes": lambda: found("storage_small-en.txt", r"^compact +([\d.]+) MB"),
+    **{
+        f"{row} {name}": (lambda row=row, name=name: pooling(row, name))
+        for row in (
+            "mean, layer 0",
+            "mean, mean of layers",
+            "max, mean of layers",
+            "mean, all layers",
+        )
+        for name in ("sst2", "trec6")
+    },
+    "published models": lambda: str(len(published_models())),
+    "languages": lambda: str(len({code for m in published_models() for code in m.languages})),
+    "licence not stated": lambda: licences(""),
+    "licence non-commercial": lambda: licences(r"NC\b"),
+}
