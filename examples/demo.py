@@ -28,15 +28,15 @@ ENGLISH = {
     "bank": {
         "river": [
             "Willows grew along the bank of the river .",
-            "The boat was tied to a tree on the other bank .",
-            "They walked along the bank and looked for frogs .",
-            "The flood washed away the bank below the bridge .",
+            "They sat on the bank of the river .",
+            "We walked along the bank under the trees .",
+            "The boat lay by the bank of the stream .",
         ],
         "money": [
             "The bank lent him the money for a new house .",
-            "She works for a bank in London .",
-            "He went to the bank to pay in a cheque .",
-            "The state saved the bank from ruin during the crisis .",
+            "The bank raised its interest rates again .",
+            "The bank refused to pay the money back .",
+            "A bank in London bought the company .",
         ],
     },
     "Apple": {
@@ -83,18 +83,18 @@ CHINESE = {
             "微软 和 苹果 都 开发 了 操作系统 。",
         ],
     },
-    "杜鹃": {
-        "鸟": [
-            "杜鹃 把 蛋 产 在 别 的 鸟 的 巢 里 。",
-            "树林 里 传来 杜鹃 的 叫声 。",
-            "杜鹃 是 一 种 吃 昆虫 的 鸟类 。",
-            "一 只 杜鹃 从 树上 飞走 了 。",
+    "制服": {
+        "服装": [
+            "警察 穿着 制服 。",
+            "学生 必须 穿 制服 上学 。",
+            "他 脱下 制服 。",
+            "军队 换 了 新 的 制服 。",
         ],
-        "花": [
-            "山坡 上 开满 了 红色 的 杜鹃 。",
-            "公园 里 种植 了 杜鹃 和 茶花 。",
-            "每年 四月 是 杜鹃 盛开 的 季节 。",
-            "杜鹃 是 一 种 常见 的 观赏 植物 。",
+        "制伏": [
+            "警察 制服 了 歹徒 。",
+            "他 很快 制服 了 对手 。",
+            "三名 保安 制服 了 小偷 。",
+            "士兵 制服 了 敌人 。",
         ],
     },
 }
@@ -182,7 +182,8 @@ def show_similarities(elmo: elmokit.Elmo, words: list[Uses]) -> None:
         print(padded(uses.word, 8) + padded(label, 20) + f"{'–':>10}", end="")
         print("".join(f"{count:>10}" for count in right[1:]))
     print("Layer 0 sees only the characters, so it cannot separate the senses.")
-    print("'nearest fits': number of uses whose nearest neighbour has the same sense.\n")
+    print("'nearest fits': number of uses whose nearest neighbour has the same sense.")
+    print("These contexts are clear; benchmarks/models/senses.py also has harder ones.\n")
 
 
 def padded(text: str, width: int) -> str:

@@ -49,8 +49,8 @@ texts
 
 // An n-best list of a speech recogniser, sorted again.
 const hypotheses = [
-  { text: "they wreck a nice beach", score: -10.1 },
-  { text: "they recognise speech", score: -10.4 },
+  { text: "It is hard to wreck a nice beach .", score: -10.1 },
+  { text: "It is hard to recognise speech .", score: -10.4 },
 ];
 const { utterances } = await post("/v1/rerank", { utterances: [{ hypotheses }], weight: 0.5 });
 for (const one of utterances[0].hypotheses) {

@@ -28,19 +28,19 @@ post() {
 }
 
 echo "One vector per text, in the shape of OpenAI's route:"
-post /v1/embeddings '{"input": ["the bank of the river", "the bank lent money"]}' | cut -c 1-200
+post /v1/embeddings '{"input": ["We sat on the bank of the river .", "The bank lent money ."]}' | cut -c 1-200
 
 echo "Vectors of all tokens as a file that numpy.load reads:"
-post /v1/encode '{"sentences": ["the bank of the river"]}' \
+post /v1/encode '{"sentences": ["We sat on the bank of the river ."]}' \
     --header 'Accept: application/x-npy' --output "$folder/vectors.npy"
 wc -c < "$folder/vectors.npy"
 
 echo "Words that fit:"
-post /v1/substitutes '{"sentence": "the bank lent money .", "word": "money", "k": 3}' | cut -c 1-200
+post /v1/substitutes '{"sentence": "Paris is the capital of France .", "word": "capital", "k": 3}' | cut -c 1-200
 echo
 
 echo "An n-best list of a speech recogniser, sorted again:"
 post /v1/rerank '{"weight": 0.5, "utterances": [{"id": "a1", "hypotheses": [
-    {"text": "they wreck a nice beach", "score": -10.1},
-    {"text": "they recognise speech", "score": -10.4}]}]}'
+    {"text": "It is hard to wreck a nice beach .", "score": -10.1},
+    {"text": "It is hard to recognise speech .", "score": -10.4}]}]}'
 echo

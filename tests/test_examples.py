@@ -133,7 +133,7 @@ def test_curl_calls_the_service(service, standard):
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[1].startswith('{"object":"list","data":[{"object":"embedding","index":0,')
-    assert int(lines[3]) == 128 + 5 * standard.dim * 4
+    assert int(lines[3]) == 128 + 9 * standard.dim * 4
     assert json.loads(lines[-1])["utterances"][0]["id"] == "a1"
     refused = call("sh", "service.sh", service, token="wrong")
     assert refused.returncode == 22

@@ -53,8 +53,8 @@ EXAMPLES = {
         'elmokit surprisal "The horse raced past the barn fell ." --json',
     ),
     "substitutes": (
-        'elmokit substitutes "The cat sat on the mat ." --word sat',
-        'elmokit substitutes "The cat sat on the mat ." --position 1 -k 5 --json',
+        'elmokit substitutes "Paris is the capital of France ." --word capital',
+        'elmokit substitutes "Paris is the capital of France ." --position 3 -k 5 --json',
     ),
     "generate": (
         'elmokit generate "The bank" --seed 1',

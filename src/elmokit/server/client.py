@@ -1,8 +1,8 @@
 """A client of ``elmokit serve``; it needs numpy only.
 
     client = Client("http://127.0.0.1:8000")
-    client.encode(["the bank of the river"], layers="all")   # as Elmo.encode
-    client.substitutes("the bank lent money .", word="money")
+    client.encode(["We sat on the bank of the river ."], layers="all")   # as Elmo.encode
+    client.substitutes("Paris is the capital of France .", word="capital")
 
 A client keeps one connection and belongs to one thread.
 """

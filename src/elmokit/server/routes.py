@@ -79,8 +79,9 @@ if TYPE_CHECKING:
     from elmokit.tasks.predictor import Predictor
 
 BINARY = {"schema": {"type": "string", "format": "binary"}}
-RIVER, MONEY = "the bank of the river", "the bank lent money ."
-NBEST = [{"text": "the bank lent money", "score": -4.5}, {"text": "the bank lend", "score": -4.2}]
+RIVER, MONEY = "We sat on the bank of the river .", "The bank lent money ."
+LAKE, PARIS = "They walked along the bank of the lake .", "Paris is the capital of France ."
+NBEST = [{"text": MONEY, "score": -4.5}, {"text": "The bank lend money .", "score": -4.2}]
 TEXTS_ONLY = (
     "send a text, or a list of texts; lists of token ids are refused, since this model does not "
     "have the tokeniser that they come from (LangChain: check_embedding_ctx_length=False)"
@@ -223,7 +224,7 @@ async def embeddings(request: Request) -> Response:
     schemas.SimilarAnswer,
     schemas.SimilarRequest,
     {"sentence": RIVER, "word": "bank", "other": MONEY, "other_word": "bank"},
-    {"sentence": RIVER, "position": 1, "among": [MONEY, "a bank by the sea"], "k": 5},
+    {"sentence": RIVER, "position": 4, "among": [MONEY, LAKE], "k": 5},
 )
 async def similar(request: Request) -> Response:
     """Compare two uses of words, or find the nearest uses of a word in given sentences.
@@ -396,7 +397,7 @@ async def rerank(request: Request) -> Response:
     "/v1/substitutes",
     schemas.SubstitutesAnswer,
     schemas.SubstitutesRequest,
-    {"sentence": MONEY, "word": "money", "k": 5},
+    {"sentence": PARIS, "word": "capital", "k": 5},
 )
 async def fill(request: Request) -> Response:
     """Words that fit a position: by both directions together, and by each direction."""
