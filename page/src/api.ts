@@ -31,6 +31,8 @@ export interface FormField {
   /** lines: one item per line; text: a long text; line: a short one; mention: words of the text. */
   readonly kind: "lines" | "text" | "line" | "mention";
   readonly label: string;
+  /** What the field holds at first, for tasks that the page does not know. */
+  readonly example: string;
 }
 
 export interface Offer {

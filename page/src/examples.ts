@@ -94,8 +94,8 @@ export function examplesFor(model: Model): Examples {
   return isChinese(model.tokenizer) ? CHINESE : ENGLISH;
 }
 
-/** An example for each field of a predictor's form; empty where a task of the user has others. */
+/** An example for each field of a predictor's form: the page's own, or the task's. */
 export function taskExample({ task, form, tokenizer }: PredictorFacts): string[] {
   const examples = isChinese(tokenizer) ? CHINESE_TASKS : ENGLISH_TASKS;
-  return form.map(({ name }: FormField) => examples[task]?.[name] ?? "");
+  return form.map(({ name, example }: FormField) => examples[task]?.[name] ?? example);
 }

@@ -4,7 +4,7 @@ import type { FormField } from "../src/api.ts";
 import { itemsOf } from "../src/views/items.ts";
 
 const form = (...kinds: FormField["kind"][]): FormField[] =>
-  kinds.map((kind) => ({ name: kind, kind, label: kind }));
+  kinds.map((kind) => ({ name: kind, kind, label: kind, example: "" }));
 const LINES = form("lines");
 const MENTIONS = form("text", "mention", "mention", "mention");
 

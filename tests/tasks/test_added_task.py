@@ -96,7 +96,10 @@ class Tone(Task):
     takes = "[text, speaker]"
     item_type = tuple[str, str]
     item = "[text, speaker]"
-    form = (FormField("remark", "text", "What was said"), FormField("who", "line", "By whom"))
+    form = (
+        FormField("remark", "text", "What was said", "stop that"),
+        FormField("who", "line", "By whom"),
+    )
 
     def texts(self, example):
         return (example.tokens,)
@@ -181,8 +184,13 @@ def test_the_server_and_its_page_know_it(files):
         assert described["task"] == "tone"
         assert described["item"] == "[text, speaker]"
         assert described["form"] == [
-            {"name": "remark", "kind": "text", "label": "What was said"},
-            {"name": "who", "kind": "line", "label": "By whom"},
+            {
+                "name": "remark",
+                "kind": "text",
+                "label": "What was said",
+                "example": "stop that",
+            },
+            {"name": "who", "kind": "line", "label": "By whom", "example": ""},
         ]
         body = {"predictor": "mine", "items": [["stop that now", "BOB"]]}
         answer = client.post("/v1/predict", json=body)

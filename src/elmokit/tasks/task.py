@@ -98,11 +98,13 @@ class FormField:
         kind: ``lines``: one item per line. ``text``: a long text. ``line``: a short one.
             ``mention``: words of the form's first text, sent as [words, start].
         label: What it is called where there is no translation.
+        example: What it holds at first; the page has examples for the built-in tasks.
     """
 
     name: str
     kind: Literal["lines", "text", "line", "mention"]
     label: str
+    example: str = ""
 
 
 class Task(ABC, Generic[E]):
