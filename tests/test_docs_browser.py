@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from pages import DOCS, ROOT
 
+from elmokit.cli import main
+
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
 AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
@@ -268,10 +270,20 @@ def test_axe_finds_nothing_serious_on_the_site(read, language, scheme):
         assert serious == {}, name
 
 
-def test_demo_link_leads_somewhere(read):
+def test_demo_link_leads_to_a_page_that_says_how_to_build_it(read):
     reader = read()
     for name in ("index.html", "zh/index.html"):
         reader.open(name)
         reader.page.locator(".elmokit-actions a").first.click()
         reader.page.wait_for_url("**/demo/index.html")
-        assert reader.page.locator("h1").count()
+        assert "make site" in reader.page.inner_text("body")
+
+
+def test_demo_runs_inside_the_site(read, address):
+    demo = ROOT / "site" / "demo"
+    shutil.rmtree(demo)
+    assert main(["site", str(demo), "--model", "small-en"]) == 0
+    reader = read(locale="en-GB", viewport={"width": 1280, "height": 800})
+    reader.open("index.html")
+    reader.page.locator(".elmokit-actions a").first.click()
+    reader.page.locator("tbody tr", has_text="bank").first.wait_for(timeout=120_000)
