@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 
 from elmokit.config import CharacterConfig, TextConfig
+from elmokit.server.static_site import jieba_dictionary
 from elmokit.text import get_tokenizer
 from elmokit.text.inputs import ByteAlphabet, UnicodeAlphabet
 from elmokit.text.tokens import LIST_ENDS, NUMBERED, SHORT_FORMS, TITLES
@@ -42,6 +43,13 @@ C# R&D AT&T naïve café na\u0308ive İS ıt's ſhe'ſ \u212aelvin caNNot ca\u01
 r\u00e9sum\u00e9 Größe señor Ελλάδα Москва г-н Иванов 5 тыс. руб. हिन्दी भाषा ภาษาไทย
 שלום צה״ל مرحبا ٣٫٥ ١٬٠٠٠ 你好，世界。 我在苹果上班 東京 こんにちは 안녕 ①② Ⅷ ½ x² 👍
 👍🏽 👨‍👩‍👧 🏳️‍🌈 🇩🇪🇫🇷 ☺️ :-) ^_^ <S> </S> <UNK> \ud800 a\udfffb
+"""
+CHINESE = """
+我 在 苹果 上班 他 每天 吃 一个 树上 的 红 了
+她 买 和 香蕉 银行 工作 河岸 边 长满 草 这部 电影
+讲述 爱情 故事 中华人民共和国 研究生 生命 起源 南京市 长江大桥 欧文氏 抹香鲸 小明
+硕士 毕业 于 中国科学院 计算所 结婚 和 尚未 结过婚 乒乓球 拍卖 完
+李仲生 魑魅 程序员 云计算 大数据
 """
 
 
@@ -77,6 +85,54 @@ def odd_texts() -> list[str]:
     ]
 
 
+def chinese() -> dict[str, object]:
+    """Texts, jieba's tokens of them by a part of its dictionary, and this part."""
+    dictionary = jieba_dictionary()
+    random = Random(7)
+    words = CHINESE.split()
+    signs = [
+        "，",
+        "。",
+        " ",
+        "\n",
+        "\r\n",
+        "iPhone",
+        "3.5%",
+        "GPT-4",
+        "C++",
+        "2026",
+        "&",
+        "👍",
+        "𠮷",
+        "、",
+    ]
+    texts = []
+    for _ in range(300):
+        parts = random.choices([*words, *signs], k=random.randint(1, 9))
+        # Characters in an order that no dictionary knows.
+        strange = random.sample("".join(words), k=random.randint(0, 4))
+        texts.append("".join([*parts, *strange, *random.sample(words, k=2)]))
+    letters = set("".join(texts))
+    known = [
+        (word, count)
+        for word, count in zip(dictionary["words"], dictionary["counts"], strict=True)
+        if set(word) <= letters
+    ]
+    split = get_tokenizer("jieba").tokenize
+    return {
+        "words": [word for word, _ in known],
+        "counts": [count for _, count in known],
+        "total": dictionary["total"],
+        "start": dictionary["start"],
+        "trans": dictionary["trans"],
+        "emit": {
+            state: {letter: p for letter, p in row.items() if letter in letters}
+            for state, row in dictionary["emit"].items()
+        },
+        "texts": [{"text": text, "tokens": split(text)} for text in texts],
+    }
+
+
 def make() -> dict[str, object]:
     """The contents of the file."""
     texts = odd_texts()
@@ -99,6 +155,7 @@ def make() -> dict[str, object]:
         "chars": ["".join(split(text)) for text in texts],
         "texts": [{"text": text, **found} for text, found in zip(texts, tokens, strict=True)],
         "words": words,
+        "jieba": chinese(),
         "ids": {
             name: [alphabet.ids([word])[0].tolist() for word in words]
             for name, alphabet in alphabets.items()

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { Alphabet, Vocabulary, type Config } from "../src/engine/inputs.ts";
+import { Segmenter, type Dictionary } from "../src/engine/segmenter.ts";
 import { tokenizer } from "../src/engine/tokenizers.ts";
 // Made by tools/page_texts.py with the Python code.
 import text from "./texts.json?raw";
@@ -11,12 +12,12 @@ const python = JSON.parse(text) as {
   texts: { text: string; words: string[]; space: string[] }[];
   words: string[];
   ids: Record<"bytes" | "unicode", number[][]>;
+  jieba: Dictionary & { texts: { text: string; tokens: string[] }[] };
 };
-const NONE = new Map<string, number>();
 
 describe("tokenizers", () => {
   it.each(["words", "space"] as const)("split odd texts as Python does: %s", (name) => {
-    const split = tokenizer(name, NONE);
+    const split = tokenizer(name);
     expect(python.texts.length).toBeGreaterThan(1000);
     const wrong = python.texts.filter(
       (row) => JSON.stringify(split?.(row.text)) !== JSON.stringify(row[name]),
@@ -25,26 +26,25 @@ describe("tokenizers", () => {
   });
 
   it("split odd texts into characters as Python does", () => {
-    const split = python.texts.map((row) => tokenizer("chars", NONE)?.(row.text) ?? []);
+    const split = python.texts.map((row) => tokenizer("chars")?.(row.text) ?? []);
     expect(split.map((found) => found.join(""))).toEqual(python.chars);
     expect(split.flat().every((found) => [...found].length === 1)).toBe(true);
   });
 
   it("take long texts in linear time", () => {
     const text = "a-".repeat(50_000) + "'".repeat(50_000) + " ".repeat(50_000);
-    expect(tokenizer("words", NONE)?.(text).length).toBeGreaterThan(1);
+    expect(tokenizer("words")?.(text).length).toBeGreaterThan(1);
   });
 
   it("are not all there", () => {
-    expect(tokenizer("spacy:de", NONE)).toBeNull();
+    expect(tokenizer("spacy:de")).toBeNull();
   });
 
-  it("split Chinese into probable words", () => {
-    const counts = new Map([["我", 9], ["在", 9], ["苹果", 5], ["上班", 4], ["果上", 1], ["上", 3]]);
-    const split = tokenizer("jieba", counts);
-    expect(split?.("我在苹果上班，用iPhone 3.5%。\n𠮷")).toEqual(
-      ["我", "在", "苹果", "上班", "，", "用", "iPhone", "3.5%", "。", "𠮷"],
-    );
+  it("split Chinese as jieba does with this dictionary", () => {
+    const segmenter = new Segmenter(python.jieba);
+    const found = python.jieba.texts.map(({ text }) => ({ text, tokens: segmenter.tokenize(text) }));
+    expect(found.length).toBeGreaterThan(200);
+    expect(found).toEqual(python.jieba.texts);
   });
 });
 

@@ -9,7 +9,7 @@ from random_models import ODD_WORDS, checkpoints
 
 import elmokit
 from elmokit.checkpoints.export import softmax_graph, step_graph
-from elmokit.checkpoints.quantized import dequantize_int4_rows, quantize_int4_rows
+from elmokit.checkpoints.quantized import dequantize_int4_rows, quantize_int4_rows, round_int4
 from elmokit.errors import DataError
 
 pytest.importorskip("onnx")
@@ -74,18 +74,28 @@ def test_page_graph_gives_layers_states_and_predictions_of_any_model(checkpoint)
     logps = softmax.log_probabilities(
         torch.from_numpy(x), None if table is None else table.embedding
     )
-    for quantized in (False, True):
-        graph = softmax_graph(matrix, checkpoint.weights["softmax.bias"], quantized=quantized)
+    for int8 in (False, True):
+        graph = softmax_graph(matrix, checkpoint.weights["softmax.bias"], int8=int8)
         got, chosen = InferenceSession(graph).run(None, {"x": x, "targets": targets})
         np.testing.assert_array_equal(chosen, got[np.arange(3), targets])
-        near = 0.1 if quantized else 1e-4
+        near = 0.1 if int8 else 1e-4
         np.testing.assert_allclose(got, logps.detach().numpy(), rtol=near, atol=near)
 
 
-def test_softmax_that_was_int4_stays_so_without_loss():
-    weights = torch.randn(50, 7)
-    weights = dequantize_int4_rows(*quantize_int4_rows(weights), 7)
-    graph = softmax_graph(weights, torch.zeros(50), quantized=True)
-    x = np.eye(7, dtype=np.float32)
-    (got,) = InferenceSession(graph).run(["logprobs"], {"x": x, "targets": np.zeros(7, np.int64)})
+@pytest.mark.parametrize(
+    "weights",
+    [
+        dequantize_int4_rows(*quantize_int4_rows(torch.randn(2000, 7)), 7),
+        round_int4(torch.randn(500, 64)),
+    ],
+    ids=["rows", "groups"],
+)
+def test_weights_that_were_int4_stay_so_without_loss(weights):
+    words, width = weights.shape
+    graph = softmax_graph(weights, torch.zeros(words), int8=True)
+    # Half a byte per number; a bias and a scale per row; the graph around them.
+    assert len(graph) < weights.numel() / 2 + 10 * words + 4000
+    x = np.eye(width, dtype=np.float32)
+    feed = {"x": x, "targets": np.zeros(width, np.int64)}
+    (got,) = InferenceSession(graph).run(["logprobs"], feed)
     np.testing.assert_allclose(got, torch.log_softmax(weights.T, dim=1), atol=1e-5)

@@ -88,7 +88,7 @@ def test_site_holds_the_model_itself(site, model):
     want = model.encode([tokens], layers="all")[0]
     np.testing.assert_allclose(layers[:, 0, 1:-1], want, atol=1e-5)
     weights = model.checkpoint().weights
-    graph = softmax_graph(weights["softmax.weight"], weights["softmax.bias"], quantized=False)
+    graph = softmax_graph(weights["softmax.weight"], weights["softmax.bias"], int8=False)
     assert content(site, facts["softmax"]) == graph
 
 
@@ -123,9 +123,18 @@ def test_site_refuses_tokenisers_that_a_browser_lacks(tiny, tmp_path):
     with pytest.raises(ConfigError, match="'m' splits text with 'spacy:de'"):
         write_site({"m": elmokit.Elmo(checkpoint, tokenizer="spacy:de")}, tmp_path / "site")
     assert not (tmp_path / "site").exists()
-    pytest.importorskip("jieba")
-    with pytest.raises(ConfigError, match="'m' has no vocabulary"):
-        write_site({"m": elmokit.Elmo(checkpoint, tokenizer="jieba")}, tmp_path / "site")
+
+
+def test_site_of_a_chinese_model_holds_jiebas_dictionary(tiny, tmp_path):
+    jieba = pytest.importorskip("jieba")
+    chinese = elmokit.Elmo(tiny.checkpoint(), tokenizer="jieba")
+    write_site({"a": chinese, "b": chinese, "c": tiny}, tmp_path / "site")
+    first, second, third = listed(tmp_path / "site")["models"]
+    assert first["segmenter"] == second["segmenter"]
+    assert third["segmenter"] is None
+    held = json.loads(content(tmp_path / "site", first["segmenter"]))
+    assert dict(zip(held["words"], held["counts"], strict=True))["银行"] == jieba.dt.FREQ["银行"]
+    assert set(held["emit"]) == set("BMES")
 
 
 def test_command_writes_a_site_or_one_line(tmp_path, capsys, monkeypatch):
@@ -169,6 +178,8 @@ def test_built_page_is_that_of_the_service():
 @pytest.mark.parametrize("tool", ["page_texts", "page_runtime"])
 def test_files_for_the_page_are_current(tool):
     """If not: `python tools/NAME.py --write`."""
+    if tool == "page_texts":
+        pytest.importorskip("jieba")
     if tool == "page_runtime" and not (SOURCES / "node_modules" / "onnxruntime-web").is_dir():
         version = json.loads((SOURCES / "package.json").read_text())["dependencies"]
         wasm = lzma.decompress(RUNTIME.read_bytes())

@@ -15,6 +15,8 @@ export interface SiteModel extends Model {
   readonly graph: SiteFile;
   readonly softmax: SiteFile | null;
   readonly vocabulary: SiteFile | null;
+  /** The dictionary by which Chinese is split, if the model needs one. */
+  readonly segmenter: SiteFile | null;
 }
 
 export interface Site extends Offer {
@@ -46,4 +48,8 @@ export async function readFile(base: URL, file: SiteFile, progress: Progress): P
   });
   const stream = answer.body.pipeThrough(counted).pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+export async function readPackedJson<T>(base: URL, file: SiteFile, progress: Progress): Promise<T> {
+  return JSON.parse(new TextDecoder().decode(await readFile(base, file, progress))) as T;
 }

@@ -121,9 +121,4 @@ export class Vocabulary {
     const special = [config.text.begin, config.text.end, config.text.unknown];
     return word !== "" && !special.includes(word) && this.#index.get(word) === row;
   }
-
-  /** For a segmenter. */
-  frequencies(): Map<string, number> {
-    return new Map([...this.#index].map(([word, row]) => [word, this.counts?.[row] ?? 1]));
-  }
 }

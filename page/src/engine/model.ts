@@ -4,8 +4,9 @@ import * as ort from "onnxruntime-web/wasm";
 
 import { Refused, type Encoded, type Guess, type Inspection, type Substitutes } from "../api.ts";
 import { at } from "../maths/vectors.ts";
-import { readFile, type Progress, type SiteFile, type SiteModel } from "./files.ts";
+import { readFile, readPackedJson, type Progress, type SiteFile, type SiteModel } from "./files.ts";
 import { Alphabet, Vocabulary } from "./inputs.ts";
+import { Segmenter, type Dictionary } from "./segmenter.ts";
 import { tokenizer, type Tokenize } from "./tokenizers.ts";
 
 /** The same as in `elmokit.lm.substitutes`. */
@@ -29,6 +30,11 @@ type Rows = Float32Array;
 interface States {
   readonly cells: ort.Tensor;
   readonly hidden: ort.Tensor;
+}
+
+interface Words {
+  readonly words: string[];
+  readonly counts: number[] | null;
 }
 
 /** All outputs of the graph for one batch. */
@@ -62,6 +68,7 @@ export class BrowserModel {
     progress: Progress,
     session: ort.InferenceSession,
     vocabulary: Vocabulary | null,
+    split: Tokenize,
   ) {
     this.#facts = facts;
     this.#base = base;
@@ -69,26 +76,22 @@ export class BrowserModel {
     this.#session = session;
     this.#vocabulary = vocabulary;
     this.#alphabet = facts.config.characters && new Alphabet(facts.config, facts.symbols);
-    const counts = facts.tokenizer === "jieba" ? vocabulary?.frequencies() : undefined;
-    this.#split = tokenizer(facts.tokenizer, counts ?? new Map()) ?? tokenizer("space", new Map())!;
+    this.#split = split;
     const both = facts.dim === 2 * facts.config.lstm.width;
     this.#directions = both ? ["forward", "backward"] : ["forward"];
   }
 
   static async load(facts: SiteModel, base: URL, progress: Progress): Promise<BrowserModel> {
-    const [session, words] = await Promise.all([
+    const [session, words, dictionary] = await Promise.all([
       openSession(base, facts.graph, progress),
-      facts.vocabulary && readFile(base, facts.vocabulary, progress),
+      facts.vocabulary && readPackedJson<Words>(base, facts.vocabulary, progress),
+      facts.segmenter && readPackedJson<Dictionary>(base, facts.segmenter, progress),
     ]);
-    let vocabulary: Vocabulary | null = null;
-    if (words !== null) {
-      const stored = JSON.parse(new TextDecoder().decode(words)) as {
-        words: string[];
-        counts: number[] | null;
-      };
-      vocabulary = new Vocabulary(stored.words, stored.counts, facts.config);
-    }
-    return new BrowserModel(facts, base, progress, session, vocabulary);
+    const vocabulary = words && new Vocabulary(words.words, words.counts, facts.config);
+    const segmenter = dictionary && new Segmenter(dictionary);
+    const split = segmenter ? (text: string) => segmenter.tokenize(text) : tokenizer(facts.tokenizer);
+    if (split === null) throw new Refused(422, `no tokenizer '${facts.tokenizer}' in a browser`);
+    return new BrowserModel(facts, base, progress, session, vocabulary, split);
   }
 
   tokens(sentence: string): string[] {
@@ -178,6 +181,12 @@ export class BrowserModel {
   /** Loads the softmax, if there is one, so that all views work offline. */
   async prefetch(): Promise<void> {
     if (this.#facts.softmax !== null) await this.#openSoftmax();
+  }
+
+  /** Frees the memory of both graphs. */
+  async release(): Promise<void> {
+    await this.#session.release();
+    await (await this.#softmax?.catch(() => null))?.release();
   }
 
   get #words(): Vocabulary {

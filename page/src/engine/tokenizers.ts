@@ -2,16 +2,8 @@
 
 export type Tokenize = (text: string) => string[];
 
-/** How often the words of a vocabulary occur. */
-export type Counts = ReadonlyMap<string, number>;
-
-/**
- * The tokenizer of that name; null if there is none in a browser.
- *
- * `jieba` is a segmenter with the model's own words and counts, close to jieba, which needs its
- * dictionary and a second model for new words.
- */
-export function tokenizer(name: string, counts: Counts): Tokenize | null {
+/** The tokenizer of that name; null if there is none here. */
+export function tokenizer(name: string): Tokenize | null {
   switch (name) {
     case "space":
       return (text) => text.match(NO_SPACES) ?? [];
@@ -19,8 +11,6 @@ export function tokenizer(name: string, counts: Counts): Tokenize | null {
       return (text) => text.match(NO_SPACE) ?? [];
     case "words":
       return (text) => [...text.replace(TRAILING, "").matchAll(WORD)].map((match) => match[1] ?? "");
-    case "jieba":
-      return segmenter(counts);
     default:
       return null;
   }
@@ -114,56 +104,4 @@ function wordPattern(): RegExp {
     `[^${SPACE}]${marks()}`,
   ];
   return new RegExp(`[${SPACE}]*(${alternativesInOrder.join("|")})`, "gu");
-}
-
-const BLOCK = /[\u4e00-\u9fd5a-zA-Z0-9+#&._%\-]+/gu;
-const LATIN = /[a-zA-Z0-9]+(?:\.\d+)?%?|[^]/gu;
-
-/** Splits Chinese into the most probable words of the vocabulary. */
-function segmenter(counts: Counts): Tokenize {
-  const total = Math.log([...counts.values()].reduce((sum, count) => sum + count, 1));
-  const longest = [...counts.keys()].reduce((most, word) => Math.max(most, word.length), 1);
-
-  function words(block: string): string[] {
-    const best = new Float64Array(block.length + 1);
-    const ends = new Int32Array(block.length);
-    for (let start = block.length - 1; start >= 0; start--) {
-      best[start] = -Infinity;
-      for (let end = start + 1; end <= Math.min(block.length, start + longest); end++) {
-        const count = counts.get(block.slice(start, end));
-        if (count === undefined && end > start + 1) continue;
-        const score = Math.log(Math.max(1, count ?? 1)) - total + (best[end] ?? 0);
-        if (score > (best[start] ?? 0)) [best[start], ends[start]] = [score, end];
-      }
-    }
-    const found: string[] = [];
-    let single = ""; // consecutive characters, of which letters and digits belong together
-    const flush = () => {
-      found.push(...(single.match(LATIN) ?? []));
-      single = "";
-    };
-    for (let start = 0; start < block.length; start = ends[start] ?? block.length) {
-      const word = block.slice(start, ends[start]);
-      if (word.length === 1) single += word;
-      else {
-        flush();
-        found.push(word);
-      }
-    }
-    flush();
-    return found;
-  }
-
-  return (text) => {
-    const found: string[] = [];
-    let end = 0;
-    const between = (part: string) => found.push(...(part.match(NO_SPACE) ?? []));
-    for (const match of text.matchAll(BLOCK)) {
-      between(text.slice(end, match.index));
-      found.push(...words(match[0]));
-      end = match.index + match[0].length;
-    }
-    between(text.slice(end));
-    return found;
-  };
 }

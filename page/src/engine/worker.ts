@@ -39,6 +39,7 @@ function modelOf(name: unknown): Promise<BrowserModel> {
   const found = site?.models.find((one) => one.name === name) ?? site?.models[0];
   if (site === null || found === undefined) throw new Refused(422, `no model ${String(name)}`);
   if (model?.name === found.name) return model.loading;
+  void model?.loading.then((old) => old.release()).catch(() => undefined);
   const loading = load(site, found).catch((error: unknown) => {
     model = null; // tried again with the next request
     throw error;
@@ -48,7 +49,7 @@ function modelOf(name: unknown): Promise<BrowserModel> {
 }
 
 async function load(from: Site, facts: SiteModel): Promise<BrowserModel> {
-  const files = [facts.graph, facts.vocabulary, facts.softmax, runtime ? null : from.runtime];
+  const files = [facts.graph, facts.vocabulary, facts.segmenter, facts.softmax, runtime ? null : from.runtime];
   progress.loaded = 0;
   progress.total = files.reduce((sum, file) => sum + (file?.bytes ?? 0), 0);
   arrived(0);
@@ -59,7 +60,9 @@ async function load(from: Site, facts: SiteModel): Promise<BrowserModel> {
   await runtime;
   const loaded = await BrowserModel.load(facts, base, arrived);
   // The softmax comes after the first answer, which most views can give without it.
-  setTimeout(() => void loaded.prefetch().catch(() => undefined), 1000);
+  setTimeout(() => {
+    if (model?.name === facts.name) loaded.prefetch().catch(() => undefined);
+  }, 1000);
   return loaded;
 }
 

@@ -42,8 +42,11 @@ from elmokit.checkpoints.onnx_graph import (
 )
 from elmokit.checkpoints.quantized import (
     INT4_LEVELS,
+    dequantize_int4,
     dequantize_int4_rows,
+    quantize_int4,
     quantize_int4_rows,
+    takes_int4,
 )
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, to_dict
 from elmokit.errors import ConfigError
@@ -126,11 +129,41 @@ def metadata(checkpoint: Checkpoint) -> dict[str, str]:
     return {f"{METADATA_PREFIX}{name}": json.dumps(value) for name, value in props.items()}
 
 
+class StoredGraph(GraphBuilder):
+    """A graph whose matrices are stored as small as possible, and multiplied in float32.
+
+    With `int8` a matrix is stored in int4 where that loses nothing, because it was int4 before,
+    else in int8. onnxruntime computes the float32 matrices from constants when it opens the file.
+    """
+
+    def matmul(self, x: str, matrix: NDArray[np.float32], *, outliers: bool = True) -> str:
+        """(..., n) times a fixed (n, m)."""
+        rows = torch.from_numpy(np.ascontiguousarray(matrix.T))  # (m, n)
+        stored = _lossless_int4(rows) if self.int8 else None
+        if stored is None:
+            return super().matmul(x, matrix, outliers=True)
+        outer = self._parent or self  # made once, not once per step
+        return self.add("MatMul", x, _from_int4(outer, *stored, rows.shape[1]))
+
+
+def _lossless_int4(rows: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Codes and scales, of groups or of rows, that are exactly this matrix (R, C); None if not."""
+    if not bool(rows.isfinite().all()):
+        return None
+    if takes_int4(rows):
+        codes, scales = quantize_int4(rows)
+        if bool((dequantize_int4(codes, scales) == rows).all()):
+            return codes, scales.float()
+    codes, scales = quantize_int4_rows(rows)
+    exact = bool((dequantize_int4_rows(codes, scales, rows.shape[1]) == rows).all())
+    return (codes, scales) if exact else None
+
+
 def step_graph(checkpoint: Checkpoint, *, int8: bool) -> bytes:
     """A graph for the page without a server, as a file: states go in and come out.
 
     The differences from `make_graph`: sentence markers are words like others, the LSTMs start from
-    the states that are given, and intermediate results are outputs.
+    the states that are given, intermediate results are outputs, and matmuls are float32 always.
 
     | value | shape | meaning |
     |---|---|---|
@@ -142,7 +175,7 @@ def step_graph(checkpoint: Checkpoint, *, int8: bool) -> bytes:
     """
     config, lstm = checkpoint.config, checkpoint.config.lstm
     weights: Arrays = {name: t.numpy() for name, t in checkpoint.weights.items()}
-    graph = GraphBuilder("elmo", int8=int8)
+    graph = StoredGraph("elmo", int8=int8)
     inside: dict[str, list[str]] = {}
     vectors = _token_encoder(graph, config, weights, inside)  # (W, P)
     tokens = graph.input("tokens", "int64", ("batch", "length"))
@@ -192,22 +225,17 @@ def step_graph(checkpoint: Checkpoint, *, int8: bool) -> bytes:
     return _model_bytes(graph)
 
 
-def softmax_graph(matrix: Tensor, bias: Tensor, *, quantized: bool) -> bytes:
+def softmax_graph(matrix: Tensor, bias: Tensor, *, int8: bool) -> bytes:
     """The softmax over all words as a graph of its own, as a file.
 
     ``x`` (rows, P) gives ``logprobs`` (rows, V), and ``chosen`` (rows,) those of ``targets``. The
-    matrix is (V, P). Quantized, it is stored in int4 where that loses nothing (it was int4
-    before), else in int8; onnxruntime makes it float32 when it opens the file.
+    matrix is (V, P).
     """
-    graph = GraphBuilder("softmax", int8=quantized)
+    graph = StoredGraph("softmax", int8=int8)
     words, width = matrix.shape
     x = graph.input("x", "float32", ("rows", width))
     targets = graph.input("targets", "int64", ("rows",))
-    codes, scales = quantize_int4_rows(matrix)
-    if quantized and bool((dequantize_int4_rows(codes, scales, width) == matrix).all()):
-        logits = graph.add("MatMul", x, _int4_columns(graph, codes, scales, width))
-    else:
-        logits = graph.matmul(x, matrix.numpy().T, outliers=True)
+    logits = graph.matmul(x, matrix.numpy().T)
     logits = graph.add("Add", logits, graph.constant(bias.numpy()))
     logprobs = graph.add("LogSoftmax", logits, axis=1)
     graph.output(logprobs, "logprobs", "float32", ("rows", words))
@@ -217,19 +245,21 @@ def softmax_graph(matrix: Tensor, bias: Tensor, *, quantized: bool) -> bytes:
     return _model_bytes(graph)
 
 
-def _int4_columns(graph: GraphBuilder, codes: Tensor, scales: Tensor, width: int) -> str:
-    """The float32 matrix (P, V) of int4 codes (V, half of P), computed from constants."""
-    real = graph.add("Cast", graph.constant(codes.numpy().T, "uint8"), to=1)
+def _from_int4(graph: GraphBuilder, codes: Tensor, scales: Tensor, columns: int) -> str:
+    """The float32 matrix (C, R) of int4 codes (R, half of C) and scales of rows or groups."""
+    real = graph.add("Cast", graph.constant(codes.numpy(), "uint8"), to=1)  # 1 is float32
     sixteen = graph.constant(16.0)
-    high = graph.add("Floor", graph.add("Div", real, sixteen))  # (P / 2, V)
+    high = graph.add("Floor", graph.add("Div", real, sixteen))  # (R, C / 2)
     low = graph.add("Sub", real, graph.add("Mul", high, sixteen))
-    pairs = [graph.add("Unsqueeze", part, _index(graph, 1, 1)) for part in (low, high)]
-    both = graph.add("Concat", *pairs, axis=1)  # (P / 2, 2, V)
-    flat = graph.add("Reshape", both, graph.constant([-1, len(codes)], "int64"))
-    if 2 * codes.shape[1] > width:
-        flat = graph.add("Slice", flat, _index(graph, 0, 1), _index(graph, width, 1))
-    centred = graph.add("Sub", flat, graph.constant(INT4_LEVELS + 1.0))
-    return graph.add("Mul", centred, graph.constant(scales.numpy()))
+    pairs = [graph.add("Unsqueeze", part, _index(graph, 2, 1)) for part in (low, high)]
+    both = graph.add("Concat", *pairs, axis=2)  # (R, C / 2, 2)
+    groups = graph.add("Reshape", both, graph.constant([scales.numel(), -1], "int64"))
+    centred = graph.add("Sub", groups, graph.constant(INT4_LEVELS + 1.0))
+    scaled = graph.add("Mul", centred, graph.constant(scales.reshape(-1, 1).numpy()))
+    rows = graph.add("Reshape", scaled, graph.constant([len(codes), -1], "int64"))
+    if 2 * codes.shape[1] > columns:  # an odd number of columns
+        rows = graph.add("Slice", rows, *(_index(graph, i, 1) for i in (0, columns, 1)))
+    return graph.add("Transpose", rows, perm=[1, 0])
 
 
 def _stacked(graph: GraphBuilder, parts: list[str]) -> str:

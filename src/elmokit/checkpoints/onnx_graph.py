@@ -116,7 +116,7 @@ class GraphBuilder:
 
     def body(self, name: str) -> GraphBuilder:
         """A graph for the inside of one of this graph's nodes."""
-        return GraphBuilder(f"{self.name}.{name}", int8=self.int8, parent=self)
+        return type(self)(f"{self.name}.{name}", int8=self.int8, parent=self)
 
     def proto(self) -> Any:
         """The finished graph."""

@@ -32,7 +32,8 @@ def site(  # noqa: D417 - options that verbs share bring their own help
         folder: A new folder, or a site that is replaced.
         model: NAME=SOURCE or SOURCE, a model of any kind that the other verbs take; may be
             repeated. The embedded model when left out.
-        storage: int8: a quarter of the size, and faster. float32: exact.
+        storage: int8: a quarter of the size or less, exact for models that are stored in int8 or
+            int4, as the embedded ones are. float32: exact for every model.
     """
     from elmokit.checkpoints.known_models import DEFAULT_MODEL
     from elmokit.files import check_output

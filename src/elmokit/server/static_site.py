@@ -23,6 +23,7 @@ from elmokit.config import to_dict
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import atomic_folder, write_text
 from elmokit.server.registry import describe_model
+from elmokit.text.tokens import get_tokenizer
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
@@ -46,13 +47,14 @@ def write_site(
     Args:
         models: By the names that the page shows.
         folder: A new folder, or a site to be replaced; files of other names in it stay.
-        storage: How weights are stored and computed with: ``"int8"`` is a quarter of the size,
-            ``"float32"`` exact. A softmax that was int4 before is stored so with ``"int8"``.
+        storage: How weights are stored: ``"int8"`` is a quarter of the size or less (int4 where
+            the model was stored so), and loses nothing for models that were stored so before;
+            ``"float32"`` never does. Both are computed with in float32.
 
     Raises:
         ConfigError: A model has a tokeniser that the page lacks.
         DataError: The folder holds something else.
-        MissingExtraError: The package onnx is not installed.
+        MissingExtraError: The package onnx is not installed, or jieba for a model that needs it.
     """
     for name, elmo in models.items():
         _check_tokenizer(name, elmo)
@@ -85,11 +87,24 @@ def _check_tokenizer(name: str, elmo: Elmo) -> None:
             f"the model {name!r} splits text with {tokenizer!r}, which does not run in a "
             f"browser; choose another with --tokenizer: {', '.join(TOKENIZERS)}"
         )
-    if tokenizer == "jieba" and elmo.vocabulary is None:
-        raise ConfigError(
-            f"the model {name!r} has no vocabulary, by which the page would split Chinese; choose "
-            "another tokeniser with --tokenizer: chars, space"
-        )
+    get_tokenizer(tokenizer)  # raises if its package is missing
+
+
+def jieba_dictionary() -> dict[str, Any]:
+    """Words of jieba, their counts, and its probabilities for words that it does not know."""
+    get_tokenizer("jieba").tokenize("")  # reads the dictionary, if it has not been read
+    import jieba
+    from jieba import finalseg
+
+    counts = {word: count for word, count in jieba.dt.FREQ.items() if count}  # others are prefixes
+    return {
+        "words": list(counts),
+        "counts": list(counts.values()),
+        "total": jieba.dt.total,
+        "start": finalseg.start_P,
+        "trans": finalseg.trans_P,
+        "emit": finalseg.emit_P,
+    }
 
 
 def _check_ours(folder: Path) -> None:
@@ -104,24 +119,25 @@ def _check_ours(folder: Path) -> None:
 def _add_model(folder: Path, name: str, elmo: Elmo, storage: str) -> dict[str, Any]:
     """Write a model's files; what the page has to know of it."""
     checkpoint = elmo.checkpoint()
-    quantized = storage == "int8"
+    int8 = storage == "int8"
     facts = describe_model(name, elmo)
     config = elmo.config
     softmax = config.softmax
     # An adaptive softmax is no one matrix: such a model shows everything but predictions.
     if softmax is not None and softmax.cutoffs:
         facts["predicts_words"] = False
-    graph = step_graph(checkpoint, int8=quantized)
+    graph = step_graph(checkpoint, int8=int8)
     files: dict[str, Any] = {
         "graph": _add(folder, f"{name}-graph", graph),
         "softmax": None,
         "vocabulary": None,
+        "segmenter": None,
     }
     if facts["predicts_words"]:
         assert softmax is not None
         matrix = "encoder.words.embedding" if softmax.tied else "softmax.weight"
         weights = checkpoint.weights
-        content = softmax_graph(weights[matrix], weights["softmax.bias"], quantized=quantized)
+        content = softmax_graph(weights[matrix], weights["softmax.bias"], int8=int8)
         files["softmax"] = _add(folder, f"{name}-softmax", content)
     if checkpoint.vocabulary is not None:
         counts = checkpoint.vocabulary.counts
@@ -129,10 +145,15 @@ def _add_model(folder: Path, name: str, elmo: Elmo, storage: str) -> dict[str, A
             "words": checkpoint.vocabulary.words,
             "counts": None if counts is None else counts.tolist(),
         }
-        text = json.dumps(stored, ensure_ascii=False, separators=(",", ":"))
-        files["vocabulary"] = _add(folder, f"{name}-words", text.encode("utf-8"))
+        files["vocabulary"] = _add(folder, f"{name}-words", _json(stored))
+    if config.text.tokenizer == "jieba":
+        files["segmenter"] = _add(folder, "jieba", _json(jieba_dictionary()))
     parts = {"characters": None, "words": None} | to_dict(config)
     return facts | files | {"config": parts, "symbols": checkpoint.symbols}
+
+
+def _json(stored: Mapping[str, Any]) -> bytes:
+    return json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
 def _add(folder: Path, name: str, content: bytes) -> dict[str, Any]:
