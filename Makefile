@@ -116,7 +116,7 @@ page-test: $(VENV)/.dev page/node_modules/.package-lock.json  ## use the page in
 	command -v chromium || { apt-get update --quiet && apt-get install --yes --no-install-recommends \
 		chromium fonts-dejavu-core fonts-wqy-microhei; }
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/server/test_page_files.py tests/server/test_static_site.py \
-		tests/server/test_page_browser.py tests/server/test_site_browser.py
+		tests/server/test_page_browser.py tests/server/test_static_site_browser.py
 
 lock: $(VENV)/.core  ## resolve all requirements again, and write their versions and hashes
 	$(BIN)/python -m pip install --quiet uv
