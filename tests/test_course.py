@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import runpy
+import warnings
 from pathlib import Path
 
 import matplotlib as mpl
@@ -39,6 +41,10 @@ def run(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             runpy.run_path(str(source), run_name="__main__")
         finally:
             plt.close("all")
+            with warnings.catch_warnings():
+                # A notebook's temporary folder goes with its names; here, not in a later test.
+                warnings.filterwarnings("ignore", "Implicitly cleaning up", ResourceWarning)
+                gc.collect()
 
 
 @pytest.mark.filterwarnings("ignore:Glyph .* missing from font")
