@@ -6,7 +6,7 @@
 # cleans a text, counts a baseline, trains a biLM with two optimizers, and uses it.
 #
 # The text: 290 articles of the English Wikipedia on animals, plants and fungi (as of 2014 and 2015, by its
-# authors, CC BY-SA 3.0). Put a file of your own in its place: one paragraph per line, a blank line
+# authors, CC BY-SA 3.0). Or take a file of your own: one paragraph per line, a blank line
 # between documents.
 
 # %%
