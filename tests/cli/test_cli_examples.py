@@ -134,7 +134,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("examples")
     help_examples.write_inputs(folder)
     elmo = elmokit.load(GOLDEN / "tf-checkpoint" / "standard")
-    for name in ("my-model", "embedded/small-en"):
+    for name in ("my-model", "embedded/small-en", "embedded/small-zh"):
         elmo.save(folder / name)
     return folder
 

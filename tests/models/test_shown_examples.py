@@ -86,8 +86,10 @@ def test_first_example_of_the_readmes():
     assert all(text in (ROOT / "README.md").read_text("utf-8") for text in (MONEY, ACCOUNT, RIVER))
 
 
-def test_bank_of_a_lake_is_nearer_to_that_of_a_river_than_one_that_lends():
-    river, lake, money = uses(model("small-en"), "bank", [RIVER, LAKE, "The bank lent money ."])
+@pytest.mark.parametrize("river", [RIVER, "We sat on the bank ."])
+@pytest.mark.parametrize("money", ["The bank lent money .", "The bank lent us money ."])
+def test_bank_of_a_lake_is_nearer_to_that_of_a_river_than_one_that_lends(river, money):
+    river, lake, money = uses(model("small-en"), "bank", [river, LAKE, money])
     for layer in (1, 2):
         likeness = cosines(np.stack([river[layer], lake[layer], money[layer]]))
         assert likeness[0, 1] > likeness[0, 2] + 0.1

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
 
 EXAMPLES = (
-    'elmokit similar "We sat on the bank of the river ." "The bank lent money ." --word bank',
+    'elmokit similar "We sat on the bank ." "The bank lent us money ." --word bank',
     'elmokit similar "She ran home ." "He walked home ." --word ran --word2 walked',
     'elmokit similar "A cat sat on the mat ." "A dog lay on the rug ."',
-    'elmokit similar "We sat on the bank of the river ." --word bank --in corpus.txt -k 5',
+    'elmokit similar "We sat on the bank ." --word bank --in corpus.txt -k 5',
 )
 
 

@@ -26,13 +26,13 @@ from elmokit.text.inputs import WordInputs
 
 try:
     import keras
-except ModuleNotFoundError as error:
-    if error.name == "keras":
-        raise MissingExtraError("keras", "keras", "elmokit.integrations.keras") from error
+except ModuleNotFoundError as _error:
+    if _error.name == "keras":
+        raise MissingExtraError("keras", "keras", "elmokit.integrations.keras") from _error
     raise ConfigError(
-        f"Keras finds no package {error.name!r}, its backend. Set the environment variable "
+        f"Keras finds no package {_error.name!r}, its backend. Set the environment variable "
         "KERAS_BACKEND=torch before Keras is imported"
-    ) from error
+    ) from _error
 
 Pool: TypeAlias = Literal["mean", "max"]
 Shape: TypeAlias = tuple[int | None, ...]
