@@ -22,6 +22,7 @@ from tools.course import (
     page_of,
     read,
     stale,
+    with_present_prose,
     write,
 )
 from tools.course import (
@@ -129,7 +130,15 @@ def test_change_of_source_notebook_or_picture_is_noticed(tmp_path, monkeypatch):
     assert stale(chapter) is None
     chapter.source.write_text(source.replace("bank", "bench"), "utf-8")
     assert "another source" in str(stale(chapter))
+    with pytest.raises(ValueError, match="its code has changed"):
+        with_present_prose(chapter)
+    chapter.source.write_text(source.replace("# word2vec,", "# word2vec and"), "utf-8")
+    assert "another source" in str(stale(chapter))
+    write(chapter, with_present_prose(chapter))
+    assert stale(chapter) is None
+    assert "word2vec and GloVe" in chapter.page.read_text("utf-8")
     chapter.source.write_text(source, "utf-8")
+    write(chapter, with_present_prose(chapter))
     chapter.page.write_text(text + "more", "utf-8")
     assert "page" in str(stale(chapter))
     chapter.page.write_text(text, "utf-8")

@@ -2,7 +2,7 @@
 
 python tools/course.py               # every chapter, both languages
 python tools/course.py --only 03     # one chapter
-python tools/course.py --pages       # the pages again, from the notebooks as they are
+python tools/course.py --pages       # after changes of prose alone: nothing is run
 python tools/course.py --check       # compare with the sources, without running anything
 
 A chapter is `course/LANGUAGE/NN-slug.py`: plain Python that runs from top to bottom in the root of
@@ -263,6 +263,19 @@ def read(path: Path) -> Notebook:
     return notebook
 
 
+def with_present_prose(chapter: Chapter) -> Notebook:
+    """The stored notebook with the prose of the source, whose code must be the notebook's."""
+    notebook, present = read(chapter.notebook), chapter.cells()
+    held = [Cell(cell["cell_type"], cell["source"]) for cell in notebook["cells"]]
+    if [c.kind for c in held] != [c.kind for c in present] or any(
+        new.kind == "code" and new != old for old, new in zip(held, present, strict=True)
+    ):
+        raise ValueError(f"{chapter}: its code has changed; run it")
+    for cell, new in zip(notebook["cells"], present, strict=True):
+        cell["source"] = new.text
+    return notebook
+
+
 def write(chapter: Chapter, notebook: Notebook) -> None:
     """Write a chapter's notebook, page and pictures."""
     import nbformat
@@ -298,7 +311,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Write the notebooks and pages of the course.")
     parser.add_argument("--only", default="", metavar="NN", help="chapters that begin so")
     parser.add_argument("--language", choices=LANGUAGES, help="only this language")
-    parser.add_argument("--pages", action="store_true", help="run nothing, write the pages again")
+    parser.add_argument("--pages", action="store_true", help="run nothing, take new prose")
     parser.add_argument("--check", action="store_true", help="run nothing, say what is stale")
     options = parser.parse_args()
     chosen = [
@@ -316,7 +329,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MPLCONFIGDIR"] = folder  # no settings of this user, no old list of fonts
         for chapter in chosen:
-            write(chapter, read(chapter.notebook) if options.pages else run(chapter))
+            write(chapter, with_present_prose(chapter) if options.pages else run(chapter))
             print(chapter)
     return 0
 

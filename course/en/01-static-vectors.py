@@ -147,10 +147,10 @@ plt.show()
 # %% [markdown]
 # In a notebook `picture` alone on a line draws itself, with the sentences below it.
 #
-# ## It does not always work
+# ## Where it is hard
 #
-# `small-en` is a small model, and a word that the training text uses nearly always in one sense stays near
-# that sense. *match* is such a word: sports reports are everywhere, boxes of matches are not.
+# `small-en` is a small model. If its training text uses a word nearly always in one sense, the other sense has
+# few uses to learn from. *match* is such a word: sports reports are everywhere, boxes of matches are not.
 
 # %%
 games = ["They won the match by two goals.", "The match ended in a draw."]
@@ -167,7 +167,7 @@ for i, vector in enumerate(vectors):
 print(f"{right} of 8 uses of match have a nearest neighbour of their own sense")
 
 # %% [markdown]
-# Chance would be about three or four of eight. Measure before you trust a map: twelve sentences that someone chose for a
+# Guessing would get three or four of eight. Measure before you trust a map: twelve sentences that someone chose for a
 # tutorial prove little. [Embedded models](../embedded-models.md) has the measurements on real test sets.
 #
 # ## What to take home

@@ -204,7 +204,7 @@ scratch.cleanup()
 # %% [markdown]
 # A few seconds teach punctuation and a few frequent words; the rest is noise. The long run names plant families, verbs of habitat and colours: the
 # phrases of this one kind of text, and nothing else. `small-en`, with thousands of times as much text, knows English,
-# but is less at home among mustards and lilies. (Chapter 11 has both: a large model, adapted to a domain.)
+# but may be less at home among mustards and lilies. (Chapter 11 has both: a large model, adapted to a domain.)
 # To train a large one you change the file and the preset: [Pretraining](../pretraining.md) and [How much text](../how-much-text.md) have the numbers.
 #
 # ## What to take home
