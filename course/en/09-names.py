@@ -101,7 +101,7 @@ print("the first name cut short:", round(f1([example], [["O", "B-PER", "O", "O",
 EPOCHS = 8  # long: 30
 SEEDS = 3
 elmo = elmokit.load("small-en")
-store = tempfile.mkdtemp()  # the frozen layers are computed once for all seeds
+store = tempfile.TemporaryDirectory()  # the frozen layers are computed once for all seeds
 
 
 def settings(seed):
@@ -123,7 +123,7 @@ def settings(seed):
 
 def run(model, seed):
     return elmokit.tasks.fit(
-        "tag", train, dev, elmo=model, config=settings(seed), store=store, quiet=True
+        "tag", train, dev, elmo=model, config=settings(seed), store=store.name, quiet=True
     )
 
 
@@ -150,6 +150,7 @@ for name, runs in scores.items():
 official = taggers["with ELMo"][0].evaluate(test)
 assert abs(official["f1"] - scores["with ELMo"][0]) < 1e-6  # our ten lines agree with elmokit
 assert scores["with ELMo"].mean() > scores["without"].mean()
+store.cleanup()
 
 # %% [markdown]
 # Look at the accuracies first: they are close to each other and to the tagger that finds nothing. Then at F1. This is why papers on names report F1.

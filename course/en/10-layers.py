@@ -104,11 +104,14 @@ for trained, random in zip(report.layers, random_report.layers, strict=True):
 
 
 # %%
+scratch = tempfile.TemporaryDirectory()
+
+
 def read_senses(path, longest=20):
     """The shorter sentences, as a JSONL file that the probe reads."""
     with lzma.open(data(path), "rt", encoding="utf-8") as file:
         lines = [line for line in file if len(json.loads(line)["tokens"]) <= longest]
-    target = Path(tempfile.mkdtemp()) / "senses.jsonl"
+    target = Path(scratch.name) / Path(path).name.removesuffix(".xz")
     target.write_text("".join(lines), "utf-8")
     return target, lines
 
@@ -126,6 +129,7 @@ senses = elmokit.probes.wsd(elmo, known, new)
 print(senses.table().partition("\n\n")[0])
 found = senses.sets[-1]
 assert max(layer.f1 for layer in found.layers[1:]) > found.layers[0].f1
+scratch.cleanup()
 
 # %% [markdown]
 # *first sense* is the answer without any vectors: each word's most frequent sense in the training sentences. Layer 0 has the same vector for every use of a form, so it cannot
@@ -154,8 +158,8 @@ plt.show()
 
 # %% [markdown]
 # In the published model parts of speech are best at layer 1 and senses at layer 2. Does your run agree? Compare the distance between layers 1 and 2 with the standard error:
-# with about 1,200 test words an accuracy near 0.9 has one of about 0.009, with some 350 uses an F1 near 0.3 one of about 0.025. The step from layer 0 to the layers with
-# context is far larger than that; the step from layer 1 to layer 2 may not be. [Embedded models](../embedded-models.md) has both measured on the
+# with about 1,200 test words an accuracy near 0.9 has one of about 0.009, with some 350 uses an F1 near 0.3 one of about 0.025. For parts of speech the step from
+# layer 0 to layer 1 is several times that. The steps between layers 1 and 2, and those of the senses, are about as large as the error: this test alone does not settle their order. [Embedded models](../embedded-models.md) has both measured on the
 # full test sets, and [how much text](../how-much-text.md) shows that the senses need far more training text than the parts of speech.
 #
 # ## What this does not show

@@ -217,6 +217,7 @@ lines = data("tests/data/heldout_en.txt").read_text("utf-8").splitlines()
 general = [elmo.tokenize(line) for line in lines if 60 < len(line) < 200][:8]
 for name, model in (("before", elmo), ("after", result.elmo)):
     print(f"general English, {name}: perplexity {perplexity(model, general).perplexity:.0f}")
+scratch.cleanup()
 
 # %% [markdown]
 # This is catastrophic forgetting, in numbers. Ways out: a lower learning rate and fewer steps (the defaults of `elmokit adapt` are gentler than ours), some general text mixed into the corpus, and, above all, measuring on

@@ -100,7 +100,7 @@ print("第一个名字少了半截：", round(f1([example], [["O", "B-PER", "O",
 EPOCHS = 8  # long: 30
 SEEDS = 3
 elmo = elmokit.load("small-zh")
-store = tempfile.mkdtemp()  # 冻结的各层只计算一次，各个种子共用
+store = tempfile.TemporaryDirectory()  # 冻结的各层只计算一次，各个种子共用
 
 
 def settings(seed):
@@ -122,7 +122,7 @@ def settings(seed):
 
 def run(model, seed):
     return elmokit.tasks.fit(
-        "tag", train, dev, elmo=model, config=settings(seed), store=store, quiet=True
+        "tag", train, dev, elmo=model, config=settings(seed), store=store.name, quiet=True
     )
 
 
@@ -150,6 +150,7 @@ for name, runs in scores.items():
 official = taggers[with_elmo][0].evaluate(test)
 assert abs(official["f1"] - scores[with_elmo][0]) < 1e-6  # 上面十来行代码与 elmokit 的结果一致
 assert scores[with_elmo].mean() > scores[without].mean()
+store.cleanup()
 
 # %% [markdown]
 # 先看准确率：即使是很差的标注器，准确率也和“什么都找不到”不相上下。再看 F1。这就是命名实体的论文都报告 F1 的原因。

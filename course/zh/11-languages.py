@@ -214,6 +214,7 @@ lines = data("tests/data/heldout_zh.txt").read_text("utf-8").splitlines()
 general = [elmo.tokenize(line) for line in lines if 30 < len(line) < 90][:8]
 for name, model in (("之前", elmo), ("之后", result.elmo)):
     print(f"百科文字，{name}：困惑度 {perplexity(model, general).perplexity:.0f}")
+scratch.cleanup()
 
 # %% [markdown]
 # 这就是“灾难性遗忘”，用数字写出来的。办法有：降低学习率、减少步数（`elmokit adapt` 的默认设置比这里温和），在语料里掺一些普通文本；最要紧的是在*两种*文本上都测量，等你关心的那一种不再进步就停下。如果向量只是交给分类器用，而你的文本全是点评，这种损失也许无所谓；那也请在你的任务上测一测。
