@@ -149,8 +149,8 @@ plt.show()
 #
 # ## Where it is hard
 #
-# `small-en` is a small model. If its training text uses a word nearly always in one sense, the other sense has
-# few uses to learn from. *match* is such a word: sports reports are everywhere, boxes of matches are not.
+# `small-en` is a small model, and it has seen few uses of a rare sense. *match* has one: sports reports are
+# everywhere, boxes of matches are not.
 
 # %%
 games = ["They won the match by two goals.", "The match ended in a draw."]
