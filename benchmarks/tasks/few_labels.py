@@ -3,10 +3,10 @@
 Run: python -m benchmarks.tasks.few_labels [--encoder FOLDER] [--draws 2] [--save]
 
 Each cell is a set, a system, a number of labels and a draw of the training examples; the test
-sentences are the same for all. All but TF-IDF are `elmokit.tasks.fit("classify")` without
-development data, so that a tenth of the labels goes there; TF-IDF trains on all of them. "linear"
-is logistic regression on pooled vectors, "network" the biLSTM with attention, "fit" what `fit`
-takes by itself. Finished cells are kept. --save writes few_labels.txt, .json and .png to
+sentences are the same for all. "linear" is the logistic regression of `head.kind=linear` on pooled
+vectors of all layers, "network" the biLSTM with attention, "fit" what `elmokit.tasks.fit` takes by
+itself. No development data is given, so that a tenth of the labels goes there; TF-IDF trains on
+all of them. Finished cells are kept. --save writes few_labels.txt, .json and .png to
 benchmarks/results.
 """
 
@@ -16,18 +16,23 @@ import argparse
 import json
 import random
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from benchmarks.report import RESULTS
 from benchmarks.tasks.data import FOLDER, benchmark_data
 from benchmarks.tasks.run import Benchmark, commit, parsed
 from elmokit.encode.speed import machine
 from elmokit.files import atomic_file
-from elmokit.tasks import TextExample, fit, read_examples, task_settings
+from elmokit.tasks import TextExample, fit, get_task, read_examples, task_settings
+from elmokit.tasks.few_labels import cross_validated
+from elmokit.tasks.fit import split_dev
 from elmokit.tasks.inputs.references import as_layers
+from elmokit.tasks.inputs.source import LayerModel
 
 SETS = {"sst2": "SST-2 sentences", "trec6": "TREC-6 questions", "snips": "SNIPS intents"}
 SIZES = (20, 50, 100, 200, 500)
@@ -40,6 +45,8 @@ SYSTEMS = {
     "tfidf": "TF-IDF, linear",
 }
 TEST = 400
+_MOST = 2 * max(SIZES)
+"""Training examples that are encoded: those of two draws."""
 CELLS = FOLDER.parent / "few-labels.json"
 
 
@@ -77,43 +84,68 @@ class Curves:
         self._options = options
         inputs = parsed(["--archives", str(options.archives)] if options.archives else [])
         self._inputs = Benchmark(inputs)
+        self._pooled: dict[str, Tensor] = {}
         self.cells: dict[str, dict[str, Any]] = {}
         if options.cells.is_file():
             self.cells = json.loads(options.cells.read_text("utf-8"))
 
     def run(self) -> None:
         """Train what is not there, small sets first."""
-        models = {"elmo": as_layers("small-en")}
+        models: dict[str, LayerModel] = {"glove": self._inputs._static("en")}
+        (models["elmo"],) = as_layers("small-en").models
         if self._options.encoder:
-            models["encoder"] = as_layers(self._options.encoder)
+            (models["encoder"],) = as_layers(self._options.encoder).models
         data = {name: examples(name, self._options.archives) for name in SETS}
-        with tempfile.TemporaryDirectory() as store:
-            for size in self._options.sizes:
-                for name, parts in data.items():
-                    for system in self._options.systems:
-                        if system == "encoder/linear" and "encoder" not in models:
-                            continue
-                        for draw in range(self._options.draws):
-                            self._cell(name, parts, system, size, draw, models, Path(store))
+        for system in self._options.systems:
+            if system == "encoder/linear" and "encoder" not in models:
+                continue
+            for name, parts in data.items():
+                for size in self._options.sizes:
+                    for draw in range(self._options.draws):
+                        self._cell(name, parts, system, size, draw, models)
+
+    def _vectors(self, name: str, part: str, source: str, model: LayerModel, rows: Any) -> Tensor:
+        """Pooled layers of examples, (N, F); computed once."""
+        key = f"{name} {part} {source}"
+        if key not in self._pooled:
+            stream = model.stream([example.tokens for example in rows])
+            means = [torch.from_numpy(v.mean(axis=1).reshape(-1)).double() for v in stream]
+            self._pooled[key] = torch.stack(means)
+        return self._pooled[key]
 
     def _cell(
         self, name: str, parts: dict[str, list[TextExample]], system: str, size: int, draw: int,
-        models: dict[str, Any], store: Path,
+        models: dict[str, LayerModel],
     ) -> None:  # fmt: skip
         key = f"{name}/{system}/{size}/{draw}"
         if key in self.cells:
             return
-        train = parts["train"][draw * max(SIZES) : draw * max(SIZES) + size]
+        first = draw * max(SIZES)
+        train = parts["train"][first : first + size]
         known = {example.label for example in train}
         start = time.monotonic()
         chosen = ""
         if system == "tfidf":
             accuracy = tfidf(train, parts["test"])
+        elif system.endswith("/linear"):
+            source = system.split("/", maxsplit=1)[0]
+            every = self._vectors(name, "train", source, models[source], parts["train"][:_MOST])
+            asked = self._vectors(name, "test", source, models[source], parts["test"])
+            kept, _ = split_dev(get_task("classify"), train, draw)  # as fit does it
+            numbers = {id(example): first + i for i, example in enumerate(train)}
+            labels = sorted({str(example.label) for example in kept})
+            targets = torch.tensor([labels.index(str(example.label)) for example in kept])
+            weight, bias = cross_validated(
+                every[[numbers[id(example)] for example in kept]], targets,
+                torch.ones(len(labels), dtype=torch.float64), draw,
+            )  # fmt: skip
+            answers = [labels[i] for i in (asked @ weight.T + bias).argmax(dim=1).tolist()]
+            right = [a == e.label for a, e in zip(answers, parts["test"], strict=True)]
+            accuracy = statistics.fmean(right)
         else:
             source, kind = system.split("/")
-            static = self._inputs._static("en") if source == "glove" else None
             fitted = fit(
-                "classify", train, elmo=models.get(source), static=static, quiet=True, store=store,
+                "classify", train, elmo=models[source], quiet=True,
                 config=task_settings("classify", None, [f"head.kind={kind}", f"run.seed={draw}"]),
             )  # fmt: skip
             answers = fitted.predict([example.tokens for example in parts["test"]])
@@ -158,7 +190,10 @@ def table(cells: dict[str, dict[str, Any]]) -> str:
         if "/auto/" in key:
             size = key.split("/")[3]
             kinds[f"{size} {cell['kind']}"] = kinds.get(f"{size} {cell['kind']}", 0) + 1
-    draws = len({key.rsplit("/", 1)[1] for key in cells})
+    counts = [
+        len(means(cells, n, s).get(size, ())) for n in SETS for s in SYSTEMS for size in SIZES
+    ]
+    draws = " or ".join(str(count) for count in sorted({count for count in counts if count}))
     lines.append(
         f"Accuracy in percent on {TEST} test sentences, mean of {draws} draws of the labels."
     )

@@ -1,13 +1,16 @@
 """What ELMo gains on every task: without it, with static vectors, with ELMo, with both.
 
-Run: python -m benchmarks.tasks.run [NAME ...] [--seeds 0 1 2] [--inputs none static elmo both]
-         [--save]
+Run: python -m benchmarks.tasks.run [NAME ...] [--seeds 0 1 2] [--save]
+         [--inputs none static random elmo both] [--rival minilm=FOLDER flair=FILE]
+     python -m benchmarks.tasks.run --trivial [NAME ...]
 
 Each cell (a set, a kind of inputs, a seed) is one training run, judged on the test data with the
 weights that were best on the development data. Finished cells are kept in a file, so that the
 table can be made in pieces: the same command goes on where it was stopped, and --add takes over
 the cells of another machine. --store-ratio measures training on stored layers against computing
-them in every epoch. --save writes benchmarks/results/tasks.txt and tasks.json.
+them in every epoch. "random" is an ELMo of the same shape with random weights, a control. --trivial
+scores baselines without vectors (TF-IDF and logistic regression, the most frequent answer); they
+need scikit-learn and no GPU. --save writes benchmarks/results/tasks.txt and tasks.json.
 """
 
 from __future__ import annotations
@@ -40,10 +43,11 @@ from benchmarks.tasks.table import COLUMNS, table
 from elmokit.config import to_dict
 from elmokit.encode.speed import machine
 from elmokit.files import atomic_file
+from elmokit.probes.data import random_weights
 from elmokit.tasks import fit, read_examples
 from elmokit.tasks.fit import task_settings
 from elmokit.tasks.inputs.references import as_layers
-from elmokit.tasks.inputs.source import LayerSource, StaticVectors
+from elmokit.tasks.inputs.source import ElmoLayers, LayerSource, StaticVectors
 
 CELLS = FOLDER.parent / "task-cells.json"
 RUNS = FOLDER.parent / "task-runs"
@@ -70,9 +74,13 @@ class Plan:
     overrides: tuple[str, ...] = ()
 
 
+PHRASES = ("run.epochs=8", "run.batch=64", "run.evals_per_epoch=4")
+"""With ten times the examples: fewer epochs, and development scores more often."""
 PLANS = {
     "sst5": Plan("classify-sentiment"),
     "sst2": Plan("classify-sentiment"),
+    "sst5_phrases": Plan("classify-sentiment", overrides=PHRASES),
+    "sst2_phrases": Plan("classify-sentiment", overrides=PHRASES),
     "trec6": Plan("classify-sentiment"),
     "wnut17": Plan("tag-ner"),
     "ewt_pos": Plan("tag-pos"),
@@ -92,7 +100,7 @@ PLANS = {
     "chnsenticorp": Plan("classify-sentiment"),
     "weibo_ner": Plan("tag-ner"),
     "gsd_pos": Plan("tag-pos"),
-    "cmrc": Plan("qa-cmrc"),
+    "cmrc_dev": Plan("qa-cmrc"),
 }
 
 
@@ -107,6 +115,7 @@ class Benchmark:
         self._options = options
         self._elmos: dict[str, LayerSource] = {}
         self._statics: dict[str, StaticVectors] = {}
+        self._rivals = dict(part.split("=", 1) for part in options.rival)
         self.cells: dict[str, dict[str, Any]] = {}
         for path in (options.cells, *options.add):
             if path.is_file():
@@ -118,10 +127,11 @@ class Benchmark:
         examples: dict[str, list[Any]] = {}
         whole: dict[str, int] = {}
         store = self._options.work / name / "layers"
-        for kind in COLUMNS:
+        rivals = [rival for rival in self._rivals if data.language == "en" or "zh" in rival]
+        for kind in (*self._options.inputs, *rivals):
             for seed in self._options.seeds:
                 key, setup = f"{name}/{kind}/{seed}", self._setup(data, kind)
-                if kind not in self._options.inputs or self._done(key, setup):
+                if self._done(key, setup):
                     continue
                 if not examples:
                     examples, whole = self._read(data)
@@ -136,6 +146,8 @@ class Benchmark:
                     "best_step": report["best_step"],
                     "reason": report["reason"],
                     "layers": report["layers"],
+                    "parameters": report["parameters"],
+                    "commit": commit(),
                     "seconds": round(seconds, 1),
                     "setup": setup,
                     "machine": _machine(self._options.device),
@@ -144,6 +156,19 @@ class Benchmark:
                 score = report["test"][report["primary"]]
                 print(f"{key:28} {report['primary']} {score:.4f} in {seconds:.0f} s", flush=True)
         shutil.rmtree(self._options.work / name, ignore_errors=True)
+
+    def trivial(self, name: str) -> None:
+        """Score the baselines that read no vectors and train no network."""
+        from benchmarks.tasks.trivial import baselines  # needs scikit-learn
+
+        data = benchmark_data(name, self._options.archives)
+        if f"{name}/trivial/0" in self.cells:
+            return
+        examples, _ = self._read(data)
+        found = baselines(data, examples["train"], examples["test"])
+        self.cells[f"{name}/trivial/0"] = {"scores": found, "commit": commit()}
+        self._keep()
+        print(name, found, flush=True)
 
     def store_ratio(self, name: str, epochs: int) -> None:
         """Train for a few epochs on stored layers, and again computing them whenever needed."""
@@ -179,11 +204,11 @@ class Benchmark:
             "dev": plan.dev if options.dev is None else options.dev,
             "test": options.test,
         }
-        if kind in ("elmo", "both"):
-            source = self._elmo(data.language)
+        source = self._source(data.language, kind)
+        if source is not None:
             setup["elmo"] = f"{Path(source.name).name} {source.fingerprint[:12]}"
         if kind in ("static", "both"):
-            setup["static"] = STATIC[data.language][1]
+            setup["static"] = self._static_file(data.language).name
         return setup
 
     def _done(self, key: str, setup: dict[str, Any]) -> bool:
@@ -222,7 +247,7 @@ class Benchmark:
             examples["train"],
             examples["dev"],
             test=examples["test"],
-            elmo=self._elmo(data.language) if kind in ("elmo", "both") else None,
+            elmo=self._source(data.language, kind),
             static=self._static(data.language) if kind in ("static", "both") else None,
             config=self._config(data, seed, *overrides),
             output=folder,
@@ -243,21 +268,37 @@ class Benchmark:
             for part, path in data.paths.items()
         }
         whole = {part: len(examples) for part, examples in parts.items()}
-        return {part: _some(examples, setup[part]) for part, examples in parts.items()}, whole
+        return {part: some(examples, setup[part]) for part, examples in parts.items()}, whole
 
-    def _elmo(self, language: str) -> LayerSource:
-        if language not in self._elmos:
-            self._elmos[language] = as_layers(getattr(self._options, f"elmo_{language}"))
-        return self._elmos[language]
+    def _source(self, language: str, kind: str) -> LayerSource | None:
+        """The pretrained model of a kind of inputs; each is opened once."""
+        if kind in ("none", "static"):
+            return None
+        elmo = getattr(self._options, f"elmo_{language}")
+        name = self._rivals.get(kind, elmo if kind != "random" else f"random {elmo}")
+        if name not in self._elmos:
+            if kind == "random":
+                own = self._source(language, "elmo")
+                assert isinstance(own, ElmoLayers)
+                self._elmos[name] = random_weights(own.elmo)
+            else:
+                several = name.split("+")
+                self._elmos[name] = as_layers(name if len(several) == 1 else several)
+        return self._elmos[name]
+
+    def _static_file(self, language: str) -> Path:
+        given: Path | None = getattr(self._options, f"static_{language}")
+        archive, file = STATIC[language]
+        return given if given is not None else FOLDER / archive / file
 
     def _static(self, language: str) -> StaticVectors:
         if language not in self._statics:
-            archive, file = STATIC[language]
-            if not (FOLDER / archive / file).is_file():
-                place = archives_folder(self._options.archives) / f"{archive}.tar.xz"
+            path = self._static_file(language)
+            if not path.is_file():
+                place = archives_folder(self._options.archives) / f"{STATIC[language][0]}.tar.xz"
                 with tarfile.open(place) as packed:
                     packed.extractall(FOLDER, filter="data")
-            self._statics[language] = StaticVectors(FOLDER / archive / file)
+            self._statics[language] = StaticVectors(path)
         return self._statics[language]
 
     def _keep(self) -> None:
@@ -269,7 +310,7 @@ def _numbers(scores: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in scores.items() if isinstance(value, int | float)}
 
 
-def _some(examples: list[Any], most: int) -> list[Any]:
+def some(examples: list[Any], most: int) -> list[Any]:
     """So many of the examples, drawn with the fixed seed, in their order; all for 0."""
     if not most or most >= len(examples):
         return examples
@@ -298,6 +339,13 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PLANS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--inputs", nargs="+", choices=COLUMNS, default=list(COLUMNS))
+    parser.add_argument(
+        "--rival", nargs="+", default=[], metavar="NAME=PATH",
+        help="other encoders, alone: a column each; A+B are two models; NAME has zh for Chinese",
+    )  # fmt: skip
+    parser.add_argument("--static-en", type=Path, help="static vectors, such as the whole GloVe")
+    parser.add_argument("--static-zh", type=Path)
+    parser.add_argument("--trivial", action="store_true", help="the baselines without a network")
     parser.add_argument("--elmo-en", default="small-en", help="the English model")
     parser.add_argument("--elmo-zh", default="small-zh", help="the Chinese model")
     parser.add_argument("--device")
@@ -331,6 +379,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in () if options.table else options.names or PLANS:
         if options.store_ratio:
             benchmark.store_ratio(name, options.store_ratio)
+        elif options.trivial:
+            benchmark.trivial(name)
         else:
             benchmark.run(name)
     text = table(benchmark.cells, list(RECIPES))

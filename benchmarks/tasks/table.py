@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.tasks.data import TITLES
 from elmokit.tasks.compare import InputComparison, Variant
 
-COLUMNS = {"none": "base", "static": "+ static", "elmo": "+ ELMo", "both": "+ both"}
-"""Kinds of inputs, and what the table calls them."""
-PAPER = {
-    "sst5": (0.068, "SST-5"),
-    "wnut17": (0.21, "CoNLL-2003 names"),
-    "propbank": (0.172, "OntoNotes roles"),
-    "gap": (0.098, "OntoNotes coreference"),
-    "squad": (0.249, "SQuAD 1.1"),
-    "nli": (0.058, "SNLI"),
+COLUMNS = {
+    "none": "base",
+    "static": "+ static",
+    "random": "+ random",
+    "elmo": "+ ELMo",
+    "both": "+ both",
 }
-"""Error reductions of the ELMo paper (Peters et al. 2018, table 1), and on which data."""
+"""Kinds of inputs, and what the table calls them."""
+LEVEL = 0.05
+TESTS = {
+    "ELMo": ("none", "elmo"),
+    "both": ("static", "both"),
+    "static": ("elmo", "both"),
+    "weights": ("random", "elmo"),
+}
+"""Welch tests: what each compares, before and after."""
 
 
 def table(cells: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
@@ -29,31 +35,94 @@ def table(cells: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
     """
     found = {name: _variants(cells, name) for name in names}
     found = {name: variants for name, variants in found.items() if variants}
-    heads = " ".join(f"{title:>15}" for title in COLUMNS.values())
     if not found:
         return "\n".join([*_stores(cells), *_circumstances(cells)]).strip("\n")
+    shown = {kind for variants in found.values() for kind in variants}
+    columns = [kind for kind in COLUMNS if kind in shown] + sorted(shown - COLUMNS.keys())
+    heads = " ".join(f"{COLUMNS.get(kind, kind):>15}" for kind in columns)
+    trivial = any(f"{name}/trivial/0" in cells for name in found)
     lines = [
-        f"{'set':14} {'score':14} {heads} {'ELMo/base':>10} {'both/static':>12} {'paper':>7}",
+        f"{'set':23} {'score':14}{' trivial' if trivial else ''} {heads} "
+        f"{'ELMo/base':>9} {'both/static':>11}"
     ]
     for name, variants in found.items():
-        primary = next(c["primary"] for key, c in cells.items() if key.startswith(f"{name}/"))
-        values = " ".join(f"{_value(variants.get(kind)):>15}" for kind in COLUMNS)
+        values = " ".join(f"{_value(variants.get(kind)):>15}" for kind in columns)
+        primary = _primary(cells, name)
+        simple = f" {_trivial(cells, name):>7}" if trivial else ""
         lines.append(
-            f"{name:14} {primary:14} {values} "
-            f"{_reduction(primary, variants, 'none', 'elmo'):>10} "
-            f"{_reduction(primary, variants, 'static', 'both'):>12} "
-            f"{f'{PAPER[name][0]:.1%}' if name in PAPER else '':>7}"
+            f"{TITLES.get(name, name):23} {primary:14}{simple} {values} "
+            f"{_reduction(primary, variants, 'none', 'elmo'):>9} "
+            f"{_reduction(primary, variants, 'static', 'both'):>11}"
         )
-    lines += ["", *_explanations(found)]
-    lines += ["", f"{'set':14} {'train':>7} {'dev':>6} {'test':>6}  seconds of training, a seed"]
+    lines += ["", *_explanations(found, trivial), *_significance(found)]
+    lines += ["", f"{'set':23} {'train':>7} {'dev':>6} {'test':>6}  seconds of training, a seed"]
     for name, variants in found.items():
         lines.append(_sizes(name, variants, cells))
-    return "\n".join([*lines, *_stores(cells), *_circumstances(cells)])
+    return "\n".join([*lines, *_parameters(cells, found), *_stores(cells), *_circumstances(cells)])
+
+
+def _primary(cells: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    own = (c for key, c in cells.items() if key.startswith(f"{name}/") and "primary" in c)
+    return str(next(own)["primary"])
+
+
+def _trivial(cells: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    """The best of the baselines without vectors."""
+    scores = cells.get(f"{name}/trivial/0", {}).get("scores", {})
+    return f"{max(scores.values()):.4f}" if scores else "-"
+
+
+def _significance(found: Mapping[str, Mapping[str, Variant]]) -> list[str]:
+    """Welch's test of each comparison, over the seeds."""
+    from scipy.stats import ttest_ind
+
+    rows, told = [], []
+    for name, variants in found.items():
+        values = []
+        for before, after in TESTS.values():
+            pair = [variants[kind].scores for kind in (before, after) if kind in variants]
+            if len(pair) < 2 or min(map(len, pair)) < 2 or pair[0] == pair[1]:
+                values.append(None)
+            else:
+                values.append(float(ttest_ind(pair[1], pair[0], equal_var=False).pvalue))
+        rows.append((name, values))
+    if not any(value is not None for _, values in rows for value in values):
+        return []
+    heads = ("base, ELMo", "static, both", "ELMo, both", "random, ELMo")
+    lines = ["", f"{'p by Welch, two-sided':23} " + " ".join(f"{head:>13}" for head in heads)]
+    for name, values in rows:
+        cells = " ".join(f"{'-' if value is None else f'{value:.4f}':>13}" for value in values)
+        lines.append(f"{TITLES.get(name, name):23} {cells}")
+    for head, column in zip(heads, zip(*(values for _, values in rows), strict=True), strict=True):
+        known = [value for value in column if value is not None]
+        if known:
+            count = sum(value < LEVEL for value in known)
+            told.append(f"{head}: {count} of {len(known)}")
+    return [*lines, f"Below {LEVEL}, without correction for their number: {'; '.join(told)}."]
+
+
+def _parameters(
+    cells: Mapping[str, Mapping[str, Any]], found: Mapping[str, Mapping[str, Variant]]
+) -> list[str]:
+    """Trainable parameters of each input's model, where the cells have them."""
+    lines = []
+    for name, variants in found.items():
+        counts = {
+            kind: cell["parameters"]
+            for kind in variants
+            for key, cell in cells.items()
+            if key.startswith(f"{name}/{kind}/") and "parameters" in cell
+        }
+        if counts:
+            parts = ", ".join(f"{COLUMNS.get(kind, kind)} {n:,}" for kind, n in counts.items())
+            lines.append(f"{TITLES.get(name, name):23} {parts}")
+    return ["", "trainable parameters", *lines] if lines else []
 
 
 def _variants(cells: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Variant]:
     variants = {}
-    for kind in COLUMNS:
+    present = {key.split("/")[1] for key in cells if key.startswith(f"{name}/")} - {"trivial"}
+    for kind in [*COLUMNS, *sorted(present - COLUMNS.keys())]:
         own = [cell for key, cell in cells.items() if key.startswith(f"{name}/{kind}/")]
         if own:
             scores = tuple(cell["test"][cell["primary"]] for cell in own)
@@ -78,18 +147,22 @@ def _reduction(primary: str, variants: Mapping[str, Variant], before: str, after
     return f"{InputComparison('', primary, 'test', (), pair).error_reduction('elmo'):.1%}"
 
 
-def _explanations(found: Mapping[str, Mapping[str, Variant]]) -> list[str]:
-    papers = "; ".join(f"{name}: {PAPER[name][1]}" for name in found if name in PAPER)
+def _explanations(found: Mapping[str, Mapping[str, Variant]], trivial: bool) -> list[str]:
     seeds = sorted({len(v.scores) for variants in found.values() for v in variants.values()})
     lines = [
         f"Scores on the test data{_spread(seeds)}. base: learned word vectors (and",
         "characters, if the recipe has them). ELMo/base: the share of the base's error that goes;",
         "both/static: the same where static vectors are there already, as in the paper's models.",
     ]
-    if papers:
-        lines.append(f"paper: what the ELMo paper reports, on its own data ({papers}).")
+    if trivial:
+        lines.append(
+            "trivial: the best of TF-IDF with logistic regression and the most frequent answer (of "
+            'the word,\nfor tags), or the sentence with "we propose" for summaries.'
+        )
+    if any("random" in variants for variants in found.values()):
+        lines.append("random: an ELMo of the same shape with random weights.")
     worse = [
-        name
+        TITLES.get(name, name)
         for name, variants in found.items()
         if {"none", "elmo"} <= variants.keys() and variants["elmo"].mean <= variants["none"].mean
     ]
@@ -108,13 +181,16 @@ def _spread(seeds: Sequence[int]) -> str:
 def _sizes(
     name: str, variants: Mapping[str, Variant], cells: Mapping[str, Mapping[str, Any]]
 ) -> str:
-    cell = next(cell for key, cell in cells.items() if key.startswith(f"{name}/"))
+    cell = next(
+        cell for key, cell in cells.items() if key.startswith(f"{name}/") and "examples" in cell
+    )
     counts = cell["examples"]
     times = ", ".join(
-        f"{COLUMNS[kind]} {variant.seconds / len(variant.scores):.0f}"
+        f"{COLUMNS.get(kind, kind)} {variant.seconds / len(variant.scores):.0f}"
         for kind, variant in variants.items()
     )
-    line = f"{name:14} {counts['train']:>7,} {counts['dev']:>6,} {counts['test']:>6,}  {times}"
+    numbers = f"{counts['train']:>7,} {counts['dev']:>6,} {counts['test']:>6,}"
+    line = f"{TITLES.get(name, name):23} {numbers}  {times}"
     parts = [
         f"{counts[part]:,} of {whole:,} {part}"
         for part, whole in cell["whole"].items()
@@ -137,12 +213,15 @@ def _stores(cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _circumstances(cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    setups = [cell["setup"] for key, cell in cells.items() if not key.startswith("store/")]
+    trained = [cell for cell in cells.values() if "setup" in cell]
+    setups = [c["setup"] for key, c in cells.items() if "setup" in c and key[:6] != "store/"]
     lines = [""]
-    for title, part in (("ELMo", "elmo"), ("static", "static"), ("machine", "machine")):
+    for title, part in (
+        ("ELMo", "elmo"), ("static", "static"), ("machine", "machine"), ("commit", "commit"),
+    ):  # fmt: skip
         values = dict.fromkeys(
-            cell["machine"] if part == "machine" else cell["setup"].get(part)
-            for cell in cells.values()
+            cell.get(part) if part in ("machine", "commit") else cell["setup"].get(part)
+            for cell in trained
         )
         lines += [f"{title:8} {value}" for value in values if value]
     if changed := sorted({s for setup in setups for s in setup["overrides"]}):

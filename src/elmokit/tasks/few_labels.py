@@ -28,7 +28,7 @@ LEAST_FOR_NETWORKS = 100
 """Training examples below which no network is tried: the regression is better on all sets of
 benchmarks/tasks/few_labels.py."""
 FOLDS = 3
-STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
+STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Weights of the loss against the penalty among which cross-validation chooses."""
 _BATCH = 32
 _MOST_STEPS = 200
@@ -65,7 +65,7 @@ def choose_kind(
     assert isinstance(head, ClassHead)
     features, targets = _pooled(model, examples), head.targets(examples)
     folds = _folds(targets.tolist(), seed)
-    linear = _held_out(features, targets, head, folds)[1]
+    linear = _held_out(features, targets, _class_weights(head), folds)[1]
     found = {"linear": linear}
     if len(examples) >= LEAST_FOR_NETWORKS:
         network = torch.zeros_like(linear)
@@ -91,12 +91,21 @@ def start_linear(model: TaskModel, examples: Sequence[Any], seed: int) -> None:
         return
     assert isinstance(head, ClassHead)
     features, targets = _pooled(model, examples), head.targets(examples)
-    folds = _folds(targets.tolist(), seed)
-    strength = _held_out(features, targets, head, folds)[0] if len(folds) > 1 else STRENGTHS[1]
-    weight, bias = fit_logistic(features, targets, _class_weights(head), strength)
+    weight, bias = cross_validated(features, targets, _class_weights(head), seed)
     with torch.no_grad():
         linear.weight.copy_(weight)
         linear.bias.copy_(bias)
+
+
+def cross_validated(
+    features: Tensor, targets: Tensor, class_weights: Tensor, seed: int
+) -> tuple[Tensor, Tensor]:
+    """`fit_logistic` with the strength that is best in cross-validation."""
+    folds = _folds(targets.tolist(), seed)
+    best = STRENGTHS[1]
+    if len(folds) > 1:
+        best = _held_out(features, targets, class_weights, folds)[0]
+    return fit_logistic(features, targets, class_weights, best)
 
 
 def fit_logistic(
@@ -137,18 +146,16 @@ def fit_logistic(
 
 
 def _held_out(
-    features: Tensor, targets: Tensor, head: ClassHead[Any], folds: Sequence[Sequence[int]]
+    features: Tensor, targets: Tensor, class_weights: Tensor, folds: Sequence[Sequence[int]]
 ) -> tuple[float, Tensor]:
     """The best strength, and the probabilities (N, K) of examples that were held out with it."""
     best: tuple[float, float, Tensor] | None = None
     for strength in STRENGTHS:
-        shares = features.new_zeros(len(targets), len(head.labels))
+        shares = features.new_zeros(len(targets), len(class_weights))
         for fold in folds:
             kept = torch.ones(len(targets), dtype=torch.bool)
             kept[fold] = False
-            weight, bias = fit_logistic(
-                features[kept], targets[kept], _class_weights(head), strength
-            )
+            weight, bias = fit_logistic(features[kept], targets[kept], class_weights, strength)
             shares[fold] = F.linear(features[fold], weight, bias).softmax(dim=1)
         loss = float(F.nll_loss(shares.clamp(min=1e-12).log(), targets))
         if best is None or loss < best[0]:
