@@ -451,7 +451,10 @@ def test_nothing_stale_stays_after_an_error(visit, registry):
 def test_axe_finds_nothing_serious(visit, language, scheme):
     if not AXE.is_file():
         pytest.skip("axe-core is not installed")
-    visitor = visit(language, color_scheme=scheme)
+    check_with_axe(visit(language, color_scheme=scheme))
+
+
+def check_with_axe(visitor: Visitor) -> None:
     found = []
     for view in VIEWS:
         visitor.open(view)
@@ -471,6 +474,13 @@ def test_phone_has_room_for_everything(visit):
         assert width <= 360, view
         visitor.page.get_by_role("button", name="Show").tap()
         visitor.settled()
+
+
+def test_axe_finds_nothing_serious_on_a_phone(visit):
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed")
+    screen = {"width": 360, "height": 640}
+    check_with_axe(visit("zh", viewport=screen, has_touch=True, is_mobile=True))
 
 
 def test_keyboard_alone_is_enough(visit, service):
