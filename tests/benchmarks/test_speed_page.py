@@ -34,6 +34,7 @@ def test_pages_have_the_results_as_they_are():
     for path in found:
         page = path.read_text("utf-8")
         assert script.filled(page) == page, f"{path}: run python -m benchmarks.fill_pages"
+        assert "\n<!-- figure" not in page, f"{path}: a comment begins an HTML block"
 
 
 def test_results_come_and_go(tmp_path, monkeypatch):
