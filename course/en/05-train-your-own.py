@@ -35,6 +35,7 @@ STEPS = 16  # long: 1000
 EVALUATE = 8  # long: 50
 CELLS = 128  # long: 256
 WIDTH = 32  # long: 64
+ROWS = 12  # long: 32
 
 
 def data(path):
@@ -91,7 +92,7 @@ overrides = [
     f"model.lstm.cells={CELLS}",
     f"model.lstm.width={WIDTH}",
     "model.characters.filters=[[1, 16], [2, 16], [3, 32], [4, 32]]",
-    "data.rows=32",  # sentences that are read in parallel
+    f"data.rows={ROWS}",  # sentences that are read in parallel
     "data.unroll=20",  # steps of backpropagation through time
     "data.min_count=3",  # rarer words are <UNK> as predictions
     "loss.kind=full",

@@ -31,6 +31,7 @@ STEPS = 16  # long: 1000
 EVALUATE = 8  # long: 50
 CELLS = 128  # long: 256
 WIDTH = 32  # long: 64
+ROWS = 12  # long: 32
 
 
 def data(path):
@@ -80,7 +81,7 @@ overrides = [
     f"model.lstm.cells={CELLS}",
     f"model.lstm.width={WIDTH}",
     "model.characters.filters=[[1, 16], [2, 16], [3, 32], [4, 32]]",
-    "data.rows=32",  # 并行读多少个句子
+    f"data.rows={ROWS}",  # 并行读多少个句子
     "data.unroll=20",  # 时间上反向传播的步数
     "data.min_count=3",  # 更少见的词，作为预测目标都是 <UNK>
     "loss.kind=full",
