@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import re
 import runpy
+import shutil
 import warnings
+from fnmatch import fnmatch
 from pathlib import Path
 
 import matplotlib as mpl
@@ -87,6 +90,38 @@ def test_chapter_uses_a_real_model_of_its_language(chapter):
     text = chapter.source.read_text("utf-8")
     assert "test-tiny" not in text
     assert f"small-{chapter.language}" in text
+
+
+def with_data() -> list[Chapter]:
+    return [one for one in CHAPTERS if "def data(path)" in one.source.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("chapter", with_data(), ids=str)
+def test_notebook_alone_downloads_its_data_from_the_repository(chapter, monkeypatch, tmp_path):
+    """Its function `data` runs in an empty folder, and every file is found under its address."""
+    tree = ast.parse(chapter.source.read_text("utf-8"))
+    (function,) = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "data"]
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    tops = ("course/", "tests/", "benchmarks/")
+    paths = [text for text in texts if isinstance(text, str) and text.startswith(tops)]
+    assert paths
+    address = "https://raw.githubusercontent.com/elmokit/elmokit/main/"
+    namespace = {
+        "Path": Path,
+        "urlretrieve": lambda url, to: shutil.copy(ROOT / url.removeprefix(address), to),
+    }
+    exec(compile(ast.Module([function], []), "data", "exec"), namespace)
+    monkeypatch.chdir(tmp_path)
+    for path in paths:
+        assert namespace["data"](path).read_bytes() == (ROOT / path).read_bytes()
+
+
+def test_data_of_the_course_is_listed_with_its_licence():
+    listed = (ROOT / "course" / "data" / "README.md").read_text("utf-8")
+    patterns = re.findall(r"`([\w*.-]+)`", listed)
+    files = [path.name for path in (ROOT / "course" / "data").iterdir() if path.is_file()]
+    unlisted = [name for name in files if not any(fnmatch(name, one) for one in patterns)]
+    assert [name for name in unlisted if not name.startswith(("README", "LICENSE"))] == []
 
 
 def test_languages_have_the_same_chapters():
