@@ -7,22 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from statistics import mean, median
-from typing import NamedTuple
 
 from benchmarks.report import RESULTS
 from elmokit.checkpoints import published_models
 
-MODELS = ("base", "static", "elmo", "both")
-
-
-class TaskRow(NamedTuple):
-    """A line of tasks.txt: mean scores in the order of `MODELS`, and the share of error gone."""
-
-    scores: tuple[float, ...]
-    gain: float
+MODELS = ("none", "static", "elmo", "both")
+"""Kinds of inputs in tasks.json."""
 
 
 @cache
@@ -39,24 +33,38 @@ def found(name: str, pattern: str) -> str:
 
 
 @cache
-def tasks() -> dict[str, TaskRow]:
-    rows = {}
-    for line in result("tasks.txt").splitlines():
-        scores = re.findall(r"(\d+\.\d+) ± ", line)
-        if len(scores) == len(MODELS):
-            gain = re.findall(r"(-?\d+\.\d)%", line)[0]
-            rows[line.split()[0]] = TaskRow(tuple(map(float, scores)), float(gain))
-    return rows
+def tasks() -> dict[str, dict[str, float]]:
+    """Mean test scores of each set, as a share of the best possible one, by kind of inputs."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for key, run in json.loads(result("tasks.json")).items():
+        name, _, kind = key.partition("/")
+        kind = kind.partition("/")[0]
+        if kind in MODELS:
+            score = run["test"][run["primary"]]
+            share = score / 100 if run["primary"] == "bleu" else score
+            found.setdefault(name, {}).setdefault(kind, []).append(share)
+    means = {name: {kind: mean(some) for kind, some in f.items()} for name, f in found.items()}
+    return {name: row for name, row in means.items() if {"none", "static", "elmo"} <= row.keys()}
+
+
+def seeds() -> str:
+    """How often each set was trained with ELMo, at least."""
+    runs = Counter(key.split("/")[0] for key in json.loads(result("tasks.json")) if "/elmo/" in key)
+    return str(min(runs.values()))
 
 
 def better_than(other: str) -> str:
-    column = MODELS.index(other)
-    return str(sum(row.scores[2] > row.scores[column] for row in tasks().values()))
+    return str(sum(row["elmo"] > row[other] for row in tasks().values()))
+
+
+def median_gain() -> str:
+    """The share of the error that goes away with ELMo, in percent."""
+    gains = (1 - (1 - row["elmo"]) / (1 - row["none"]) for row in tasks().values())
+    return f"{100 * median(gains):.0f}"
 
 
 def task_score(name: str, model: str) -> str:
-    score = tasks()[name].scores[MODELS.index(model)]
-    return f"{100 * score:.1f}" if score < 1 else f"{score:.1f}"
+    return f"{100 * tasks()[name][model]:.1f}"
 
 
 def quality(model: str, layer: int, column: str) -> str:
@@ -77,7 +85,9 @@ def best_layer(column: str) -> str:
 def learned_share(layer: int) -> str:
     """The mean weight of a layer in the mixes that tasks with ELMo alone have learned."""
     runs = json.loads(result("tasks.json"))
-    mixes = [run["layers"]["input"]["s"] for name, run in runs.items() if "/elmo/" in name]
+    mixes = [
+        run["layers"]["input"]["s"] for key, run in runs.items() if key.split("/")[1] == "elmo"
+    ]
     return f"{mean(mix[layer] for mix in mixes):.2f}"
 
 
@@ -110,13 +120,14 @@ def licences(pattern: str) -> str:
 
 FIGURES: dict[str, Callable[[], str]] = {
     "tasks": lambda: str(len(tasks())),
-    "tasks better than base": lambda: better_than("base"),
+    "tasks better than base": lambda: better_than("none"),
     "tasks better than static": lambda: better_than("static"),
-    "median gain": lambda: f"{median(row.gain for row in tasks().values()):.0f}",
+    "seeds": seeds,
+    "median gain": median_gain,
     **{
         f"{name} {model}": (lambda name=name, model=model: task_score(name, model))
         for name in ("trec6", "wnut17", "snips", "chnsenticorp")
-        for model in MODELS
+        for model in ("none", "static", "elmo")
     },
     **{
         f"{column} {layer}": (lambda column=column, layer=layer: quality("small-en", layer, column))
