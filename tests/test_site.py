@@ -53,3 +53,11 @@ def test_every_page_has_a_twin_and_the_same_neighbours():
 def test_reference_has_all_public_names():
     tool = Path("tools", "reference_pages.py")
     subprocess.run([sys.executable, tool], cwd=ROOT, check=True, timeout=120)
+
+
+def test_chinese_lines_are_not_broken_between_characters():
+    """A browser shows a line break between two Chinese characters as a space."""
+    broken = re.compile(r"(?<=[一-鿿，。：；、）”])\n *(?=[一-鿿“（])")
+    for path in (DOCS / "zh").rglob("*.md"):
+        text = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.M | re.S)
+        assert not broken.search(text), path
