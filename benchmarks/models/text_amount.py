@@ -49,6 +49,16 @@ from elmokit.probes import pairs
 PARTS = ("perplexity", "pos", "wsd", "pairs", "ner")
 PICTURE = ROOT / "docs" / "images" / "how-much-text.png"
 PICTURE_OF = "text_amount"
+CHINESE = {
+    "perplexity on held-out text": "留出文本上的困惑度",
+    "POS on EWT, accuracy in %": "EWT 词性，准确率（%）",
+    "WSD, F1 in %": "词义消歧，F1（%）",
+    "NER on WNUT-17, F1 in %": "WNUT-17 命名实体，F1（%）",
+    "million tokens of text": "文本词元数（百万）",
+    **{f"layer {number}": f"第 {number} 层" for number in range(3)},
+}
+FONTS = ["DejaVu Sans", "WenQuanYi Micro Hei"]
+"""The second has Chinese characters (Debian: fonts-wqy-microhei)."""
 QUICK_TOKENS = 60_000
 """Of dev, with --quick."""
 NER_HEAD = ("encoder.cells=64", "run.epochs=20", "run.patience=5")
@@ -201,9 +211,17 @@ def notes(models: Mapping[str, Found]) -> list[str]:
     return lines
 
 
-def draw(models: Mapping[str, Found], path: Path) -> None:
-    """Perplexity, POS, WSD and NER against tokens of text, both on a scale of tenfold steps."""
+def draw(models: Mapping[str, Found], path: Path, words: Mapping[str, str] | None = None) -> None:
+    """Perplexity, POS, WSD and NER against tokens of text, both on a scale of tenfold steps.
+
+    With words, they replace the English ones.
+    """
+    import matplotlib as mpl
     from matplotlib.figure import Figure
+
+    if words is not None:
+        mpl.rcParams["font.family"] = FONTS
+    words = words or {}
 
     found = columns(models)
     tokens = found["million tokens"]
@@ -223,6 +241,7 @@ def draw(models: Mapping[str, Found], path: Path) -> None:
         for column, line in zip(reversed(names), ("D-", "s--", "o:"), strict=False):
             values = found[column]
             label = column.partition(", ")[2]
+            label = words.get(label, label)
             axes.plot(
                 [tokens[m] for m in values], list(values.values()), line, color="0.15", label=label
             )
@@ -235,8 +254,9 @@ def draw(models: Mapping[str, Found], path: Path) -> None:
         axes.minorticks_off()
         if len(names) > 1:
             axes.legend(frameon=False, fontsize=8)
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("million tokens of text")
+        axes.set_title(words.get(title, title), fontsize=10)
+        unit = "million tokens of text"
+        axes.set_xlabel(words.get(unit, unit))
         axes.spines[["top", "right"]].set_visible(False)
     with atomic_file(path) as part:
         figure.savefig(part, format=path.suffix[1:], dpi=120)
@@ -265,8 +285,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
     lines = [table(experiment.models), "", *notes(experiment.models)]
     name = options.results.stem
     report(name, "\n".join(lines), options.save)
-    if picture := options.plot or (PICTURE if options.save and name == PICTURE_OF else None):
+    picture = options.plot or (PICTURE if options.save and name == PICTURE_OF else None)
+    if picture:
         draw(experiment.models, picture)
+    if picture == PICTURE:
+        draw(experiment.models, PICTURE.with_name(f"{PICTURE.stem}-zh.png"), CHINESE)
 
 
 if __name__ == "__main__":
