@@ -90,7 +90,8 @@ async function work(id: number, route: string, body: Record<string, unknown>): P
     reply({ id, answer: await answer(route, body) });
   } catch (error) {
     if (error instanceof Refused) reply({ id, status: error.status, detail: error.message });
-    else reply({ id, unreachable: String(error) });
+    else if (error instanceof TypeError) reply({ id, unreachable: error.message });
+    else reply({ id, status: 500, detail: String(error) }); // out of memory, most likely
   }
 }
 
