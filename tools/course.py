@@ -156,6 +156,8 @@ def run(chapter: Chapter) -> Notebook:
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
         },
     )
+    # A backend that the user has chosen would draw nothing into the notebook.
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     NotebookClient(
         notebook,
         kernel_name="python3",
@@ -164,7 +166,7 @@ def run(chapter: Chapter) -> Notebook:
         resources={"metadata": {"path": str(ROOT)}},
         # Not that local sockets carry no encryption; messages are signed all the same.
         extra_arguments=["--IPKernelApp.log_level=40", f"--IPKernelApp.exec_lines={QUIET}"],
-    ).execute()
+    ).execute(env=environment)
     notebook.metadata["language_info"] = {"name": "python", "file_extension": ".py"}
     for cell in notebook.cells:
         cell.metadata = {}

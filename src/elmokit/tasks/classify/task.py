@@ -100,7 +100,7 @@ class ClassifyHead(ClassHead[TextExample]):
                     "encoder or static vectors"
                 )
             self.linear = nn.Linear(widths.pooled, len(self.labels)).requires_grad_(False)
-        self.is_fitted = head.kind == "linear"
+        self.is_fitted: bool = head.kind == "linear"
         """Whether that is all, so that there is nothing for gradient steps to train."""
         if self.is_fitted:
             return

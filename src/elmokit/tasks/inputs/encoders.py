@@ -203,7 +203,7 @@ class EncoderLayers(PieceLayers):
         if model.config.is_encoder_decoder:
             model = model.get_encoder()
         self.model: Any = model.float().eval().requires_grad_(False)
-        self.pieces = pieces
+        self.pieces: Pieces = pieces
         self._read_markers()
         states = self._hidden([Piece(self._cut(["a"])[0], [])], learn=False)
         self.layers: int = len(states)
@@ -328,7 +328,7 @@ class OnnxLayers(PieceLayers):
         except ImportError as error:
             raise MissingExtraError("tokenizers", "hf", f"the encoder {source}") from error
         self.name: str = str(graph.resolve())
-        self.pieces = pieces
+        self.pieces: Pieces = pieces
         self._files = {"model.onnx": graph, TOKENIZER_FILE: words}
         if (config := _beside(graph, "config.json")) is not None:
             self._files["config.json"] = config
