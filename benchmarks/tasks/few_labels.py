@@ -6,8 +6,8 @@ Each cell is a set, a system, a number of labels and a draw of the training exam
 sentences are the same for all. "linear" is the logistic regression of `head.kind=linear` on pooled
 vectors of all layers, "network" the biLSTM with attention, "fit" what `elmokit.tasks.fit` takes by
 itself. No development data is given, so that a tenth of the labels goes there; TF-IDF trains on
-all of them. Finished cells are kept. --save writes few_labels.txt, .json and .png to
-benchmarks/results.
+all of them. Finished cells are kept. --save writes few_labels.txt and few_labels.json to
+benchmarks/results, and the curves to docs/images/few-labels.png.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.report import RESULTS
+from benchmarks.report import RESULTS, ROOT
 from benchmarks.tasks.data import FOLDER, benchmark_data
 from benchmarks.tasks.run import Benchmark, commit, parsed
 from elmokit.encode.speed import machine
@@ -246,7 +246,7 @@ def main() -> None:
         (RESULTS / "few_labels.txt").write_text(text + "\n", "utf-8")
         kept = json.dumps(curves.cells, indent=1) + "\n"
         (RESULTS / "few_labels.json").write_text(kept, "utf-8")
-        draw(curves.cells, RESULTS / "few_labels.png")
+        draw(curves.cells, ROOT / "docs" / "images" / "few-labels.png")
 
 
 if __name__ == "__main__":
