@@ -333,8 +333,12 @@ _split = threading.local()
 
 @functools.cache
 def _helper() -> ThreadPoolExecutor:
-    """A thread that is kept: a new one would make its own team of threads every time."""
-    return ThreadPoolExecutor(1, thread_name_prefix="elmokit")
+    """A thread that is kept: a new one would make its own team of threads every time.
+
+    torch gives a thread the number of threads of all when that is first asked for: here, so that
+    it does not undo what the thread sets later.
+    """
+    return ThreadPoolExecutor(1, thread_name_prefix="elmokit", initializer=torch.get_num_threads)
 
 
 @functools.cache
@@ -443,7 +447,7 @@ def reset_after_fork(holder: HasLock) -> None:
 
 
 def _after_fork() -> None:
-    if not _with_locks:
+    if not _with_locks and not _helper.cache_info().currsize:
         return  # no model in this process
     _helper.cache_clear()
     for holder in list(_with_locks):
