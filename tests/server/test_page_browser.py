@@ -459,11 +459,18 @@ def check_with_axe(visitor: Visitor) -> None:
     for view in VIEWS:
         visitor.open(view)
         visitor.press("curl")
-        visitor.page.evaluate(AXE.read_text("utf-8"))
-        for problem in visitor.page.evaluate("() => axe.run()")["violations"]:
-            targets = [node["target"] for node in problem["nodes"]][:3]
-            found.append((view, problem["impact"], problem["id"], targets))
-    assert [problem for problem in found if problem[1] in ("serious", "critical")] == []
+        found += serious_problems(visitor, view)
+    assert found == []
+
+
+def serious_problems(visitor: Visitor, view: str) -> list[tuple[Any, ...]]:
+    """What axe finds in the view that is shown."""
+    visitor.page.evaluate(AXE.read_text("utf-8"))
+    return [
+        (view, problem["impact"], problem["id"], [node["target"] for node in problem["nodes"]][:3])
+        for problem in visitor.page.evaluate("() => axe.run()")["violations"]
+        if problem["impact"] in ("serious", "critical")
+    ]
 
 
 def test_phone_has_room_for_everything(visit):

@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_page_browser import AXE, LANGUAGES, SENTENCES, Visitor, browser, pytestmark  # noqa: F401
+from test_page_browser import (
+    AXE,
+    LANGUAGES,
+    SENTENCES,
+    Visitor,
+    browser,  # noqa: F401 - a fixture
+    pytestmark,  # noqa: F401
+    serious_problems,
+)
 
 import elmokit
 from elmokit.lm.substitutes import guesses, substitutes
@@ -280,11 +288,8 @@ def test_axe_finds_nothing_serious(visit, language, scheme):
     found = []
     for view in VIEWS:
         visitor.open(view)
-        visitor.page.evaluate(AXE.read_text("utf-8"))
-        for problem in visitor.page.evaluate("() => axe.run()")["violations"]:
-            targets = [node["target"] for node in problem["nodes"]][:3]
-            found.append((view, problem["impact"], problem["id"], targets))
-    assert [problem for problem in found if problem[1] in ("serious", "critical")] == []
+        found += serious_problems(visitor, view)
+    assert found == []
 
 
 def test_phone_has_room_for_everything(visit):
