@@ -1,0 +1,1 @@
+"""ELMo beside what a user would pick instead: quality against cost."""

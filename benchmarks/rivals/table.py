@@ -1,0 +1,196 @@
+"""The cells of the comparison as one table and one picture."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rivals.contenders import CONTENDERS
+from benchmarks.rivals.sets import RivalSet, all_sets
+
+Cells = Mapping[str, Mapping[str, Any]]
+TITLES = {"en": "English", "zh": "Chinese"}
+PARTS = ("train", "dev", "test")
+
+
+def scores_of(cells: Cells, one: str, name: str) -> list[float]:
+    """Scores of a contender on a set, one for each seed."""
+    start = f"{one}/{name}/"
+    return [cell["score"] for key, cell in sorted(cells.items()) if key.startswith(start)]
+
+
+def rate_of(cells: Cells, name: str) -> float | None:
+    """Tokens per second, the median of all rounds."""
+    cell = cells.get(f"speed/{name}")
+    return None if cell is None else statistics.median(cell["rates"])
+
+
+def table(cells: Cells) -> str:
+    """What was measured; contenders without any cell are left out."""
+    sets = [one for one in all_sets() if any(key.startswith(f"{one.name}/") for key in cells)]
+    lines: list[str] = []
+    for language, title in TITLES.items():
+        own = [one for one in sets if one.language == language]
+        if own:
+            lines += [*_block(cells, own, language, title), ""]
+    lines += [*_told(cells), "", *_sets(cells, sets), "", *_speeds(cells), *_circumstances(cells)]
+    return "\n".join(lines).rstrip("\n")
+
+
+def shown(cells: Cells, language: str) -> Iterator[str]:
+    """Contenders of a language that have a score or a speed."""
+    for name, one in CONTENDERS.items():
+        measured = any(key.split("/")[1] == name and key.split("/")[0] != "model" for key in cells)
+        if one.language == language and measured:
+            yield name
+
+
+def _block(cells: Cells, sets: list[RivalSet], language: str, title: str) -> list[str]:
+    heads = "".join(f"{one.title:>15}" for one in sets)
+    lines = [f"{title:24}{'MB':>7}{'tokens/s':>10}{heads}"]
+    best = {
+        one.name: max(
+            (statistics.fmean(found) for n in CONTENDERS if (found := scores_of(cells, one.name, n))),
+            default=0.0,
+        )
+        for one in sets
+    }  # fmt: skip
+    for name in shown(cells, language):
+        values = ""
+        for one in sets:
+            found = scores_of(cells, one.name, name)
+            text = "-"
+            if found:
+                mean = statistics.fmean(found)
+                star = "*" if mean == best[one.name] else ""
+                spread = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
+                text = f"{star}{mean:.1f}{spread}"
+            values += f"{text:>15}"
+        size = cells.get(f"model/{name}", {}).get("size")
+        rate = rate_of(cells, name)
+        cost = f"{'-' if size is None else f'{size / 1e6:.0f}':>7}"
+        cost += f"{'-' if rate is None else f'{rate:,.0f}':>10}"
+        lines.append(f"{CONTENDERS[name].title:24}{cost}{values}")
+    return lines
+
+
+def _told(cells: Cells) -> list[str]:
+    lines = [
+        "Scores in percent on test data: mean ± standard deviation over three draws of the training",
+        "sentences (of the pairs, for same sense and SCWS); * is the highest mean of a column.",
+        "",
+        f"{'':24}{'trained for':68} weights",
+    ]
+    for language in TITLES:
+        for name in shown(cells, language):
+            one = CONTENDERS[name]
+            lines.append(f"{one.title:24}{one.trained:68} {one.licence}")
+    return lines
+
+
+def _sets(cells: Cells, sets: list[RivalSet]) -> list[str]:
+    lines = [f"{'':24}{'score':12}" + "".join(f"{part:>7}" for part in PARTS) + "  layer chosen"]
+    for one in sets:
+        own = {key: cell for key, cell in cells.items() if key.startswith(f"{one.name}/")}
+        cell = next(iter(own.values()))
+        counts = "".join(f"{cell['examples'][part]:>7,}" for part in PARTS)
+        layers = []
+        for name in CONTENDERS:
+            found = [c["layer"] for key, c in sorted(own.items()) if key.split("/")[1] == name]
+            many = any(len(c["dev"]) > 2 for k, c in own.items() if k.split("/")[1] == name)
+            if many:
+                layers.append(f"{name} {', '.join(dict.fromkeys(found))}")
+        lines.append(f"{one.title:24}{cell['measure']:12}{counts}  {'; '.join(layers)}")
+        for what, value in cell.get("baseline", {}).items():
+            lines.append(f"{'':24}{what}: {value:.1f}")
+    return lines
+
+
+def _speeds(cells: Cells) -> list[str]:
+    found = {key.split("/")[1]: cell for key, cell in cells.items() if key.startswith("speed/")}
+    if not found:
+        return []
+    cell = next(iter(found.values()))
+    rounds = len(cell["rates"])
+    lines = [
+        f"tokens/s: {cell['threads']} threads, all layers, float32 unless it says int8; median of "
+        f"{rounds} rounds in turns, and the",
+        "slowest and fastest round:",
+    ]
+    for name in CONTENDERS:
+        if name in found:
+            rates = found[name]["rates"]
+            lines.append(
+                f"{CONTENDERS[name].title:24}{statistics.median(rates):>10,.0f}"
+                f"{min(rates):>12,.0f} to {max(rates):,.0f}"
+            )
+    return [*lines, ""]
+
+
+def _circumstances(cells: Cells) -> list[str]:
+    models = {
+        f"{key.split('/')[1]} {cell['fingerprint']}"
+        for key, cell in cells.items()
+        if "fingerprint" in cell and not key.startswith("speed/")
+    }
+    machines = {cell["machine"] for cell in cells.values() if "machine" in cell}
+    commits = {cell["commit"] for cell in cells.values() if "commit" in cell}
+    lines = [f"model    {model}" for model in sorted(models)]
+    lines += [f"machine  {machine}" for machine in sorted(machines)]
+    return [*lines, f"commit   {', '.join(sorted(commits))}"]
+
+
+def draw(cells: Cells, path: Path) -> None:
+    """A panel for each set: score over speed; the area of a dot is the size of the weights."""
+    from matplotlib.figure import Figure
+
+    sets = [one for one in all_sets() if any(key.startswith(f"{one.name}/") for key in cells)]
+    names = [n for language in TITLES for n in shown(cells, language)]
+    names = [n for n in names if rate_of(cells, n) is not None and not CONTENDERS[n].speed_only]
+    figure = Figure(figsize=(13, 9))
+    panels = figure.subplots(3, 4).ravel()
+    colours = {name: f"C{number % 10}" for number, name in enumerate(names)}
+    for axis, one in zip(panels, sets, strict=False):
+        for name in names:
+            found = scores_of(cells, one.name, name)
+            if not found:
+                continue
+            size = cells[f"model/{name}"]["size"]
+            spread = statistics.stdev(found) if len(found) > 1 else 0.0
+            ours = not CONTENDERS[name].is_rival
+            place = rate_of(cells, name), statistics.fmean(found)
+            axis.errorbar(*place, yerr=spread, color=colours[name], lw=0.8)
+            axis.scatter(
+                *place, s=3 * size / 1e6, color=colours[name], alpha=0.55,
+                edgecolors="black" if ours else "none", linewidths=1.2,
+            )  # fmt: skip
+            axis.annotate(
+                CONTENDERS[name].title, place, fontsize=6, xytext=(0, 5), ha="center",
+                textcoords="offset points",
+            )  # fmt: skip
+        measure = next(c["measure"] for k, c in cells.items() if k.startswith(f"{one.name}/"))
+        axis.set_title(f"{one.title} ({TITLES[one.language]})", fontsize=9)
+        axis.set_xscale("log")
+        axis.margins(0.2)
+        axis.set_ylabel(f"{measure}, %", fontsize=8)
+        axis.tick_params(labelsize=7)
+        axis.grid(alpha=0.25, lw=0.5)
+    for axis in panels[len(sets) :]:
+        axis.axis("off")
+    for axis in panels[8:11]:
+        axis.set_xlabel("tokens/s on two CPU cores", fontsize=8)
+    if len(sets) < len(panels):
+        _size_legend(panels[-1])
+    figure.tight_layout()
+    figure.savefig(path, dpi=80)
+
+
+def _size_legend(axis: Any) -> None:
+    for row, size in enumerate((10, 50, 140)):
+        axis.scatter(0.25, 0.75 - 0.2 * row, s=3 * size, color="grey", alpha=0.55)
+        axis.annotate(f"{size} MB of weights", (0.35, 0.73 - 0.2 * row), fontsize=8)
+    axis.scatter(0.25, 0.15, s=60, color="white", edgecolors="black", linewidths=1.2)
+    axis.annotate("elmokit's own", (0.35, 0.13), fontsize=8)
+    axis.set(xlim=(0, 1), ylim=(0, 1))
