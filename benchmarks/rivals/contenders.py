@@ -98,7 +98,7 @@ class Contender:
         """Bytes of the weights, and of the words or characters that they are for."""
         if not self.is_rival:
             own = ROOT / "src" / "elmokit" / "models" / self.path
-            return sum((own / name).stat().st_size for name in ("model.safetensors", "vocab.txt"))
+            return sum(p.stat().st_size for p in own.iterdir() if p.suffix != ".md")
         path = folder / self.path
         if path.is_file():
             return path.stat().st_size

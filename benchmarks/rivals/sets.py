@@ -3,8 +3,8 @@
 A set says which sentences it needs (`texts`) and what it keeps of their layers (`reduce`), so that
 a model reads each set once; `score` works on what was kept, for a seed. The head is the same for
 all: a linear classifier for tokens and sentences, the nearest centroid for senses, the cosine for
-pairs. Which layer is read is chosen on the development part, among each layer and the mean of all; for
-tokens also a learned mix of them, for sentences all of them concatenated.
+pairs. Which layer is read is chosen on the development part, among each layer and the mean of all;
+for tokens also a learned mix of them, for sentences all of them concatenated.
 """
 
 from __future__ import annotations
@@ -138,14 +138,16 @@ class LabelledSet(RivalSet):
         if "tokenizer" in reading:
             reading["tokenizer"] = tokenizer
         most = vars(self.sizes)
-        self.parts = {
+        parts = {
             part: _drawn(list(read_examples(found.task, path, **reading)), most[size])
             for (part, path), size in zip(found.paths.items(), most, strict=True)
         }
-        self.spans = found.task == "tag" and (
-            recognise_scheme([e.tags for e in self.parts["train"]]) is not None
-        )
-        self.examples = [example for part in self.parts.values() for example in part]
+        self.fill(parts)
+
+    def fill(self, parts: dict[str, list[Any]]) -> None:
+        """Take train, dev and test examples."""
+        self.parts = parts
+        self.examples = [example for part in parts.values() for example in part]
 
     def texts(self) -> list[tuple[str, ...]]:
         return [tuple(example.tokens) for example in self.examples]
@@ -172,9 +174,10 @@ class LabelledSet(RivalSet):
 class TagSet(LabelledSet):
     """Tags of tokens, by a linear probe."""
 
-    @property
-    def measure(self) -> str:  # type: ignore[override]
-        return "span F1" if self.spans else "accuracy"
+    def fill(self, parts: dict[str, list[Any]]) -> None:
+        super().fill(parts)
+        self.spans = recognise_scheme([example.tags for example in parts["train"]]) is not None
+        self.measure = "span F1" if self.spans else "accuracy"
 
     def rows(self) -> int:
         return sum(len(example.tokens) for example in self.examples)
@@ -377,7 +380,8 @@ class SenseSet(RivalSet):
         return np.stack([layers[:, use.start : use.end].mean(axis=1) for use in uses], axis=1)
 
     def counts(self) -> dict[str, int]:
-        return {part: len(sentences) for part, sentences in self.parts.items()}
+        found = {part: len(sentences) for part, sentences in self.parts.items()}
+        return {**found, "train": int(SHARE * found["train"])}
 
     def score(self, kept: Array, seed: int) -> Outcome:
         count = len(self.parts["train"])

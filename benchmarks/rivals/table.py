@@ -50,13 +50,10 @@ def shown(cells: Cells, language: str) -> Iterator[str]:
 def _block(cells: Cells, sets: list[RivalSet], language: str, title: str) -> list[str]:
     heads = "".join(f"{one.title:>15}" for one in sets)
     lines = [f"{title:24}{'MB':>7}{'tokens/s':>10}{heads}"]
-    best = {
-        one.name: max(
-            (statistics.fmean(found) for n in CONTENDERS if (found := scores_of(cells, one.name, n))),
-            default=0.0,
-        )
-        for one in sets
-    }  # fmt: skip
+    best = {}
+    for one in sets:
+        every = [found for name in CONTENDERS if (found := scores_of(cells, one.name, name))]
+        best[one.name] = max(map(statistics.fmean, every))
     for name in shown(cells, language):
         values = ""
         for one in sets:
@@ -78,8 +75,8 @@ def _block(cells: Cells, sets: list[RivalSet], language: str, title: str) -> lis
 
 def _told(cells: Cells) -> list[str]:
     lines = [
-        "Scores in percent on test data: mean ± standard deviation over three draws of the training",
-        "sentences (of the pairs, for same sense and SCWS); * is the highest mean of a column.",
+        "Scores in percent on test data: mean ± standard deviation over three draws of the",
+        "training sentences (of the pairs, for same sense and SCWS); * is the highest mean.",
         "",
         f"{'':24}{'trained for':68} weights",
     ]
