@@ -20,7 +20,7 @@ PLACES = {"corpus", "output"}
 def test_presets_are_known_by_name():
     assert list(PRESETS)[:5] == ["tiny", "small", "medium", "original", "paper"]
     assert set(PRESETS) == {path.stem for path in CONFIGS.glob("*.toml")}
-    assert {"medium-en", "small-en", "small-zh"} < set(PRESETS)
+    assert {"babylm-10m", "babylm-100m", "medium-en", "small-en", "small-zh"} < set(PRESETS)
 
 
 def test_recipe_is_a_name_or_a_file(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ import elmokit
 from benchmarks.models import (
     card,
     size,
+    small_data_training,
     storage,
     text_amount,
     text_amount_training,
@@ -41,6 +42,7 @@ from benchmarks.models.substitutes import measure as ranks_of
 from benchmarks.models.substitutes import sample
 from benchmarks.models.substitutes import table as rank_table
 from elmokit.checkpoints.known_models import EMBEDDED
+from elmokit.config import WordConfig
 from elmokit.corpus.prepare import CorpusConfig, prepare_corpus
 from elmokit.corpus.shards import TokenCorpus
 from elmokit.encode.similarity import similarity
@@ -309,6 +311,32 @@ def test_text_amounts_are_trained_on_parts_of_the_larger_ones(tmp_path, monkeypa
     made = (largest / "model.safetensors").stat().st_mtime_ns
     text_amount_training.main()
     assert (largest / "model.safetensors").stat().st_mtime_ns == made
+
+
+def test_small_data_runs_train_what_they_say(tmp_path, monkeypatch, capsys):
+    text = tmp_path / "text.txt"
+    sentences = (f"the cat {n} sees the dog of number {n % 7} ." for n in range(2000))
+    text.write_text("\n\n".join(sentences), "utf-8")
+    (tmp_path / "corpora").mkdir()
+    prepare_corpus([str(text)], tmp_path / "corpora" / "10m", settings=CorpusConfig(heldout=0.02))
+    corpus = TokenCorpus(tmp_path / "corpora" / "10m")
+    for name, run in small_data_training.RUNS.items():
+        settings = small_data_training.settings_of(run, corpus, scale=100)
+        data, steps = settings.data, settings.run.max_steps
+        positions = corpus.split("train").tokens + len(corpus.split("train"))
+        read = steps * data.rows * data.unroll / (100 * positions)
+        assert read == pytest.approx(run.epochs, rel=0.03), name
+    small = ["model.lstm.cells=24", "model.lstm.width=8", "data.rows=4", "data.unroll=5"]
+    small += ["data.vocabulary=40", "loss.negatives=8", "run.precision=float32"]
+    arguments = ["words", "--corpora", str(tmp_path / "corpora"), "-o", str(tmp_path / "runs")]
+    arguments += ["--device", "cpu", "--set", *small]
+    monkeypatch.setattr("sys.argv", ["", *arguments])
+    small_data_training.main()
+    model = elmokit.load(tmp_path / "runs" / "words")
+    assert model.config.words == WordConfig(rows=len(model.vocabulary), dim=128)
+    assert model.config.characters is not None
+    facts = text_amount.card_facts(model.checkpoint().card)
+    assert facts["dropout"] == small_data_training.RUNS["words"].dropout
 
 
 def test_text_amounts_are_measured_once(tmp_path, monkeypatch, capsys):

@@ -127,8 +127,9 @@ def pretrain(  # noqa: D417 - options that verbs share bring their own help
 
     Args:
         preset: tiny: minutes on a laptop. small, medium, original: the published shapes. paper:
-            the published recipe to the letter. small-en, small-zh, medium-en: those of our own
-            models. When left out: small on a GPU, tiny on a CPU.
+            the published recipe to the letter. babylm-10m, babylm-100m: for that many words of
+            text. small-en, small-zh, medium-en: those of our own models. When left out: small on a
+            GPU, tiny on a CPU.
         config: TOML file with settings that replace the preset's.
         max_steps: How many steps; the preset's when left out.
         tensorboard: Write for TensorBoard too.
