@@ -23,6 +23,7 @@ def test_pages_have_the_results_as_they_are():
         "language-model.md",
         "probes.md",
         "reliability.md",
+        "rivals.md",
         "server.md",
         "speed.md",
         "surprisal.md",
