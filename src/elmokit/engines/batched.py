@@ -57,10 +57,11 @@ class BatchedEngine:
         projections = [one.projection for one in weights if one.projection is not None]
         with torch.no_grad():
             if prepacked is not None:
-                # In the order in which a CPU reads them for one row.
+                # In the order in which a CPU reads them for one row: a wide result is a sum of
+                # rows, a narrow one has a long scalar product for each of its numbers.
                 self._state = torch.stack([doubled_g(one.state).t() for one in weights])
                 if projections:
-                    self._projection = torch.stack([2 * one.t() for one in projections])
+                    self._projection = torch.stack([2 * one for one in projections]).mT
                 return
             stacked = stack_weights(weights, dtype)
             self._input, self._state = stacked.input.mT, stacked.state.mT  # (D, P, 4H)
