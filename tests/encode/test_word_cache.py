@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from collections import Counter
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import elmokit
 from elmokit.encode.embedder import WordCache
 
 WORDS = st.lists(st.sampled_from("abcdefghijkl"), min_size=1, max_size=12)
@@ -76,3 +79,23 @@ def test_pickled_cache_keeps_its_words():
     again = pickle.loads(pickle.dumps(cache))
     assert again.vectors(["c", "a"]).tolist() == [spelt("c"), spelt("a")]
     assert kept(again) == ["a", "c"]
+
+
+@pytest.mark.parametrize("count", [65, 150, 300, 700])
+def test_two_threads_share_new_words_evenly(threads, monkeypatch, count):
+    threads(2)
+    elmo = elmokit.load("test-tiny")
+    words = [f"{'x' * (i % 17)}{i}" for i in range(count)]
+    done: Counter[int] = Counter()
+    embed = elmo.bilm.embed
+
+    def counting(inputs):
+        done[threading.get_ident()] += len(inputs.characters)
+        return embed(inputs)
+
+    monkeypatch.setattr(elmo.bilm, "embed", counting)
+    vectors = elmo.encode([words, ["a"], ["b"], ["c"], ["d"]], layers=0)[0]
+    assert len(done) == 2
+    assert max(done.values()) <= 0.55 * sum(done.values()) + 5  # and those of the others
+    alone = elmokit.load("test-tiny").encode([words[-1:]], layers=0)[0]
+    torch.testing.assert_close(vectors[-1:], alone, rtol=0, atol=1e-6)

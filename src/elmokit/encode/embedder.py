@@ -32,6 +32,9 @@ STATES: tuple[str, ...] = ("fresh", "warm", "carry")
 WARM_UP: Sequence[list[str]] = ([],) * 16
 """Empty sentences read in a row before ``state="warm"`` starts; by then the state has settled."""
 
+LEAST_PARALLEL = 64
+"""More new words than these are encoded by two threads: half of them are rows enough for one."""
+
 Numbers = NDArray[np.int64]
 
 
@@ -84,13 +87,17 @@ class TokenEmbedder:
         lengths = np.fromiter(map(len, words), np.int64, len(words))
         order = np.argsort(lengths, kind="stable")
         plan = self._bilm.plan()
-        groups = np.split(order, range(plan.cnn_words, len(order), plan.cnn_words))
+        count = max(1, -(-len(words) // plan.cnn_words))
+        parallel = plan.split_threads and len(words) > LEAST_PARALLEL
+        if parallel:
+            count += count % 2  # each thread has as many groups as the other
+        groups = np.array_split(order, count)
 
         def encode(some: list[Numbers]) -> list[Tensor]:
             names = ([words[i] for i in group.tolist()] for group in some)
             return [self._bilm.embed(self._inputs(distinct)) for distinct in names]
 
-        if plan.split_threads and len(groups) > 1:
+        if parallel:
             halves = groups[::2], groups[1::2]  # both have short and long words
             first, second = run_in_parallel([partial(encode, half) for half in halves])
             pieces = first + second
