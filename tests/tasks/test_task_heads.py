@@ -107,6 +107,33 @@ def test_relation_beats_the_most_frequent_relation():
     assert predictor.predict(text) == predictor.predict([(tokens, (1, 2), (3, 4))])[0]
 
 
+def test_relation_reads_how_far_a_token_is_from_both_mentions(tmp_path):
+    draw = random.Random(3)
+    data = []
+    for _ in range(24):
+        length = draw.randint(6, 70)  # distances beyond the farthest occur
+        near = Span(0, 1), Span(draw.randint(2, 3), 4)
+        far = Span(draw.randint(2, 3), 4), Span(length - 1, length)
+        first, second = draw.choice((near, far))
+        label = "Near(e1,e2)" if (first, second) == near else "Far(e1,e2)"
+        data.append(RelationExample(tuple("x" * length), first, second, label))
+    overrides = ("run.epochs=2", "head.positions=4")
+    predictor = fit("relation", data, data[:4], *overrides, elmo=None)
+    together = predictor.predict_proba(data)
+    alone = np.concatenate([predictor.predict_proba([example]) for example in data[:5]])
+    assert np.allclose(alone, together[:5], atol=1e-6)
+    predictor.save(tmp_path / "relations")
+    again = elmokit.tasks.load(tmp_path / "relations")
+    assert np.array_equal(again.predict_proba(data), together)
+    with torch.no_grad():
+        for name, weight in again.model.named_parameters():
+            if ".positions.1." in name:  # from the second mention
+                weight.zero_()
+    assert not np.allclose(again.predict_proba(data), together, atol=1e-6)
+    with pytest.raises(ConfigError, match=r"positions"):
+        settings("relation", "head.positions=-1")
+
+
 def test_relation_reads_the_order_of_the_mentions():
     words = ("the", "dog", "saw", "a", "cat")
     one, other = Span(1, 2), Span(4, 5)

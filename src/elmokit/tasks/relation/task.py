@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import check_positive
+from elmokit.config import check_not_negative, check_positive
 from elmokit.tasks.config import ClassHeadConfig, TaskConfig, check_widths
 from elmokit.tasks.inputs.token_inputs import Widths
 from elmokit.tasks.model import (
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 OTHER = "Other"
 _OUTSIDE, _FIRST, _SECOND, _BETWEEN = range(4)
 """What a token is to the two mentions."""
+_FARTHEST = 30
+"""Tokens from a mention on beyond which distances are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +57,16 @@ class RelationHeadConfig(ClassHeadConfig):
     mark: int = 16
     """Width of the mark that says what a token is: in the first mention, in the second, between
     them, or elsewhere."""
+    positions: int = 0
+    """Width of position features: a token's distance from the start of each mention; 0: none."""
     dropout: float = 0.5
     """Before the relations."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "mark")
-        check_widths(self, "mark")
+        check_not_negative(self, "positions")
+        check_widths(self, "mark", "positions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +83,11 @@ class RelationHead(ClassHead[RelationExample]):
         head = config.head
         super().__init__(learned["labels"], head.loss)
         self.mark: nn.Embedding = nn.Embedding(4, head.mark)
-        self.encoder: TextEncoder = TextEncoder(config.encoder, widths, head.mark)
+        self.positions: nn.ModuleList = nn.ModuleList(
+            nn.Embedding(2 * _FARTHEST + 1, head.positions) for _ in range(2 * bool(head.positions))
+        )
+        extra = head.mark + 2 * head.positions
+        self.encoder: TextEncoder = TextEncoder(config.encoder, widths, extra)
         self.pooling: AttentionPooling = AttentionPooling(self.encoder.width)
         width = 4 * self.encoder.width
         self.choose: nn.Sequential = dense_layers(
@@ -94,11 +103,23 @@ class RelationHead(ClassHead[RelationExample]):
         kinds = torch.full(side.mask.shape, _OUTSIDE, device=side.mask.device)
         for number, mask in ((_BETWEEN, between), (_FIRST, first), (_SECOND, second)):
             kinds = kinds.masked_fill(mask, number)
-        encoded = self.encoder(side, self.mark(kinds))  # (B, T, D)
+        parts = [self.mark(kinds)]
+        parts += [
+            embedding(_distances(mention))
+            for embedding, mention in zip(self.positions, (first, second), strict=False)
+        ]
+        encoded = self.encoder(side, torch.cat(parts, dim=2))  # (B, T, D)
         pooled = [max_pooling(encoded, mask) for mask in (first, second, between)]
         pooled.append(self.pooling(encoded, side.mask))
         scores: Tensor = self.choose(torch.cat(pooled, dim=1))  # (B, K)
         return scores
+
+
+def _distances(mention: Tensor) -> Tensor:
+    """Each token's distance from a mention's first token, (B, T), as a row of its embedding."""
+    start = mention.int().argmax(dim=1, keepdim=True)
+    steps = torch.arange(mention.shape[1], device=mention.device) - start
+    return steps.clamp(-_FARTHEST, _FARTHEST) + _FARTHEST
 
 
 def _between(first: Tensor, second: Tensor) -> Tensor:
