@@ -71,12 +71,15 @@ class Comparison:
             if contender.speed_only:
                 continue
             model = contender.open(self._options.rivals)
-            facts = {"size": contender.size(self._options.rivals), "dim": model.dim}
-            if self.cells.get(f"model/{name}", {}) != facts:
-                self._keep(f"model/{name}", facts)
+            self._describe(name, contender, model)
             for one in sets:
                 if one.language == contender.language:
                     self._score(name, contender, model, one)
+
+    def _describe(self, name: str, contender: Contender, model: LayerModel) -> None:
+        facts = {"size": contender.size(self._options.rivals), "dim": model.dim}
+        if self.cells.get(f"model/{name}") != facts:
+            self._keep(f"model/{name}", facts)
 
     def _score(self, name: str, contender: Contender, model: LayerModel, one: RivalSet) -> None:
         same = {
@@ -173,6 +176,7 @@ class Comparison:
                 "machine": f"{machine()['date']}, {machine()['cpu']}",
                 "commit": self._commit,
             }
+            self._describe(name, one, model)
             self._keep(f"speed/{name}", cell)
             print(f"{name:16} {cell['rates']}", flush=True)
 
