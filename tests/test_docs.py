@@ -46,6 +46,7 @@ TESTED_ELSEWHERE = {
     "huggingface.md": "tests/integrations/test_hf_elmo.py",
     "keras.md": "tests/integrations/test_keras_elmo.py",
     "language-model.md": "tests/cli/test_cli_language_model.py",
+    "low-resource.md": "tests/tasks/test_low_resource_page.py",
     "probes.md": "tests/probes/test_probes_page.py",
     "ray.md": "tests/ray/test_ray_encode.py",
     "server.md": "tests/server/test_server_page.py",

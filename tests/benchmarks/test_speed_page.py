@@ -21,6 +21,7 @@ def test_pages_have_the_results_as_they_are():
         "how-much-text.md",
         "how-it-works.md",
         "language-model.md",
+        "low-resource.md",
         "probes.md",
         "reliability.md",
         "rivals.md",
