@@ -351,7 +351,8 @@ def _mark_class() -> str:
                 runs[-1][1] = code
             else:
                 runs.append([code, code])
-    return "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in runs)
+    # As they are: the pattern has them forty times, and escapes would take long to parse.
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in runs)
 
 
 def _word_pattern() -> re.Pattern[str]:

@@ -77,13 +77,11 @@ class Vocabulary:
 
 def split_lines(data: bytes, where: str) -> list[str]:
     r"""Lines of a UTF-8 file, which end at ``\n`` alone: words may hold other separators."""
-    lines = []
-    for number, raw in enumerate(data.removesuffix(b"\n").split(b"\n") if data else [], start=1):
-        try:
-            lines.append(raw.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise CheckpointError(f"{where}, line {number}: not UTF-8 ({error.reason})") from None
-    return lines
+    try:
+        return data.decode("utf-8").removesuffix("\n").split("\n") if data else []
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise CheckpointError(f"{where}, line {number}: not UTF-8 ({error.reason})") from None
 
 
 def read_lines(path: Path) -> list[str]:
