@@ -1,26 +1,30 @@
-"""Two checkouts of elmokit against each other on one machine: is the new one as fast as the old?
+"""Two commits of elmokit against each other on one machine: is the new one as fast as the old?
 
-Run: python -m benchmarks.speed.old_and_new OLD NEW TEXT [--rounds 7] [--device cuda] [--only ...]
+Run: python -m benchmarks.speed.old_and_new OLD NEW [TEXT] [--rounds 7] [--only ...] [--save]
 
-OLD and NEW are folders of the repository at two commits, TEXT a file with a sentence per line. Each
-checkout has a process of its own with everything loaded; they are measured in turns, round by
-round, and each round reads the next sentences of the text. Printed are the lowest times of a round
-and ratios new : old, below 1 where the new one is faster: of the lowest times, the median of the
-rounds by the clock, and that by CPU time, which other programs on the machine disturb least.
+OLD and NEW are commits, or folders of the repository; TEXT is a file with a sentence per line, or
+left out for the package's own sentences. Each checkout has a process of its own with everything
+loaded; they are measured in turns, round by round, and each round reads the next sentences of the
+text. Printed are the median times of a round, and ratios new : old, below 1 where the new one is
+faster: the median of the rounds by the clock, the quarter of the rounds below and above it, and
+the median by CPU time, which other programs on the machine disturb least.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 CASES = {
@@ -28,44 +32,74 @@ CASES = {
     "original": "encode, published shape",
     "latency": "one sentence, embedded model",
     "few": "calls of eight sentences, embedded model",
+    "cold": "elmokit encode of ten lines, whole process",
     "train": "training steps",
 }
-SENTENCES = {"small": 600, "original": 100, "latency": 60, "few": 240}
-GPU_SENTENCES = {"small": 20_000, "original": 20_000, "latency": 60, "few": 2400}
+SENTENCES = {"small": 600, "original": 100, "latency": 60, "few": 240, "cold": 10}
+GPU_SENTENCES = {"small": 20_000, "original": 20_000, "latency": 60, "few": 2400, "cold": 10}
 STEPS, GPU_STEPS = 4, 20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    parser.add_argument("text", type=Path)
+    parser.add_argument("old")
+    parser.add_argument("new")
+    parser.add_argument("text", type=Path, nargs="?", help="the package's own when left out")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--model", help="instead of the embedded default; a folder that both read")
     parser.add_argument("--preset", default=None, help="of training; tiny, on a GPU original")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--scale", type=float, default=1.0, help="of the work in a round")
+    parser.add_argument("--save", action="store_true", help="write results/speed_old_and_new.txt")
     options = parser.parse_args()
     options.preset = options.preset or ("original" if "cuda" in options.device else "tiny")
+    lines = [f"old {options.old}, new {options.new}; {options.rounds} rounds in turns; new : old"]
+    head = f"{'':<44}{'old ms':>10}{'new ms':>10}{'median':>9}{'quarters':>15}{'CPU':>8}"
     with tempfile.TemporaryDirectory() as folder:
         options.corpus = Path(folder) / "corpus"
+        checkouts = [
+            checkout(name, Path(folder) / str(i))
+            for i, name in enumerate((options.old, options.new))
+        ]
+        if options.text is None:
+            options.text = Path(folder) / "text"
+            with gzip.open(checkouts[1] / "src/elmokit/encode/sentences.txt.gz") as file:
+                options.text.write_bytes(file.read())
         if "train" in options.only:
-            _prepare(options)
-        print(f"{'':<44}{'old ms':>10}{'new ms':>10}{'lowest':>9}{'median':>9}{'CPU':>9}")
+            _prepare(options, checkouts[1])
+        print(lines[0], head, sep="\n")
+        lines.append(head)
         for case in options.only:
-            sides = [_Side(checkout, case, options) for checkout in (options.old, options.new)]
+            sides = [_Side(path, case, options) for path in checkouts]
             times = compare(sides, options.rounds)
             for side in sides:
                 side.close()
-            print(line(CASES[case], *times), flush=True)
+            lines.append(line(CASES[case], *times))
+            print(lines[-1], flush=True)
+    if options.save:
+        from benchmarks.report import report
+
+        report("speed_old_and_new", "\n".join(lines), save=True)
+
+
+def checkout(name: str, folder: Path) -> Path:
+    """A folder of the repository as it is, or the files of a commit."""
+    if Path(name).is_dir():
+        return Path(name).resolve()
+    root = Path(__file__).resolve().parents[2]
+    command = ["git", "archive", name, "src", "benchmarks"]
+    files = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, check=True).stdout
+    with tarfile.open(fileobj=BytesIO(files)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
 
 
 class _Side:
     """One checkout in a process of its own."""
 
     def __init__(self, checkout: Path, case: str, options: argparse.Namespace) -> None:
-        checkout = checkout.resolve()
         path = [checkout / "src", checkout, checkout / "benchmarks"]
         given = {
             "case": case,
@@ -73,6 +107,7 @@ class _Side:
             "corpus": str(options.corpus),
             "device": options.device,
             "precision": options.precision,
+            "model": options.model and str(Path(options.model).resolve()),
             "preset": options.preset,
             "scale": options.scale,
         }
@@ -118,23 +153,21 @@ def compare(sides: Sequence[_Side], rounds: int) -> tuple[Times, Times]:
 def line(name: str, old: Times, new: Times) -> str:
     """A row of the table."""
     (old_wall, old_cpu), (new_wall, new_cpu) = (zip(*side, strict=True) for side in (old, new))
-    ratios = (
-        min(new_wall) / min(old_wall),
-        median(a / b for a, b in zip(new_wall, old_wall, strict=True)),
-        median(a / b for a, b in zip(new_cpu, old_cpu, strict=True)),
-    )
-    shown = "".join(f"{ratio:>9.3f}" for ratio in ratios)
-    return f"{name:<44}{min(old_wall):>10.1f}{min(new_wall):>10.1f}{shown}"
+    ratios = [a / b for a, b in zip(new_wall, old_wall, strict=True)]
+    low, middle, high = quantiles(ratios, n=4, method="inclusive")
+    cpu = median(a / b for a, b in zip(new_cpu, old_cpu, strict=True))
+    shown = f"{middle:>9.3f}{f'{low:.3f} - {high:.3f}':>15}{cpu:>8.3f}"
+    return f"{name:<44}{median(old_wall):>10.1f}{median(new_wall):>10.1f}{shown}"
 
 
-def _prepare(options: argparse.Namespace) -> None:
+def _prepare(options: argparse.Namespace, new: Path) -> None:
     """The text as a corpus for training, made by the new checkout and read by both."""
     code = (
         "import sys; from elmokit.corpus.prepare import CorpusConfig, prepare_corpus; "
         "settings = CorpusConfig(sentences='line', documents='line'); "
         "prepare_corpus(sys.argv[1], sys.argv[2], settings=settings, workers=1)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(options.new.resolve() / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(new / "src")}
     command = [sys.executable, "-c", code, str(options.text), str(options.corpus)]
     subprocess.run(command, env=environment, check=True)
 
@@ -146,22 +179,49 @@ def child(given: dict[str, Any]) -> None:
     """Measure a round for each line of standard input."""
     import torch
 
-    work = _training(given) if given["case"] == "train" else _encoding(given)
+    makers = {"train": _training, "cold": _cold_start}
+    work = makers.get(given["case"], _encoding)(given)
     answers, sys.stdout = sys.stdout, sys.stderr
     for request in sys.stdin:
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), _cpu_seconds()
         work(int(request))
         if "cuda" in given["device"]:
             torch.cuda.synchronize()
-        took = time.perf_counter() - wall, time.process_time() - cpu
+        took = time.perf_counter() - wall, _cpu_seconds() - cpu
         print(json.dumps([1e3 * seconds for seconds in took]), file=answers, flush=True)
+
+
+def _cpu_seconds() -> float:
+    """Of all threads, and of the processes that have been waited for."""
+    times = os.times()
+    return sum(times[:4])
+
+
+def _cold_start(given: dict[str, Any]) -> Callable[[int], None]:
+    folder = Path(given["corpus"]).parent
+    text, vectors = folder / "lines.txt", folder / "vectors.npz"
+    lines = Path(given["text"]).read_text("utf-8").splitlines()
+    text.write_text("\n".join(lines[: SENTENCES["cold"]]) + "\n", "utf-8")
+    how = ["--device", given["device"], "--precision", given["precision"]]
+    model = ["--model", given["model"]] if given["model"] else []
+    command = [sys.executable, "-m", "elmokit", "encode", str(text), "-o", str(vectors)]
+
+    def work(number: int) -> None:
+        vectors.unlink(missing_ok=True)
+        subprocess.run([*command, *how, *model], check=True, stdout=2, stderr=subprocess.DEVNULL)
+
+    return work
 
 
 def _encoding(given: dict[str, Any]) -> Callable[[int], None]:
     import elmokit
 
     how = {"device": given["device"], "precision": given["precision"]}
-    elmo = _random_original(how) if given["case"] == "original" else elmokit.load(**how)
+    elmo = (
+        _random_original(how)
+        if given["case"] == "original"
+        else elmokit.load(given["model"], **how)
+    )
     counts = GPU_SENTENCES if "cuda" in given["device"] else SENTENCES
     count = max(1, int(counts[given["case"]] * given["scale"]))
     lines = Path(given["text"]).read_text("utf-8").splitlines()
