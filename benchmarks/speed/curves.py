@@ -1,11 +1,12 @@
-"""Tokens/s against sentences in a call and against their length; cost against the text's size.
+"""Tokens/s against sentences in a call, their length, new words, threads; cost by the text's size.
 
 Run: python -m benchmarks.speed.curves SHAPE [--text FILE] [--save] [--plot PICTURE]
 
 SHAPE is small, medium or original, with random weights. The text is the package's own 1,000
 sentences; for larger sizes they are repeated, unless --text gives more. Every size is measured in a
 fresh process, which throws the vectors away as it gets them, so that the peak of its memory is that
-of encoding alone. All words have been seen before in the first two curves.
+of encoding alone. All words have been seen before, but for the curves of new words and of the
+text's size.
 """
 
 from __future__ import annotations
@@ -29,9 +30,18 @@ from elmokit.corpus.workers import default_workers
 from elmokit.encode.speed import own_sentences, prepare_model, sentences_of
 
 CALLS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-LENGTHS = (2, 5, 10, 20, 40, 80, 160, 320)
-SHARES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+LENGTHS = (2, 5, 10, 20, 40, 80, 160, 320, 1250, 5000)
+NEW_WORDS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Shares of tokens that are words never seen before."""
+SIZES = (10_000, 100_000, 1_000_000)
+"""Tokens of the text."""
 ROUNDS = 3
+CURVES = {
+    "by_call": "sentences a call",
+    "by_length": "tokens a sentence",
+    "by_new_words": "words not seen yet",
+    "by_threads": "threads",
+}
 
 
 def rate(elmo: elmokit.Elmo, calls: Sequence[Sequence[Sequence[str]]]) -> float:
@@ -41,7 +51,7 @@ def rate(elmo: elmokit.Elmo, calls: Sequence[Sequence[Sequence[str]]]) -> float:
     for _ in range(ROUNDS):
         start = time.perf_counter()
         for call in calls:
-            elmo.encode(call, layers="all")
+            elmo.encode(call, layers="all", progress=False)
         seconds.append(time.perf_counter() - start)
     return tokens / median(seconds)
 
@@ -68,13 +78,46 @@ def by_length(elmo: elmokit.Elmo, text: list[list[str]], tokens: int) -> dict[in
     return found
 
 
+def by_new_words(elmo: elmokit.Elmo, text: list[list[str]], tokens: int) -> dict[str, float]:
+    """Tokens a second by the share of words that the model has not seen yet."""
+    stream = list(islice(cycle(chain.from_iterable(text)), tokens))
+    found = {}
+    for share in NEW_WORDS:
+        seconds = []
+        words = [f"{w}{i}" if share * i % 1 < share else w for i, w in enumerate(stream)]
+        call = [words[at : at + 25] for at in range(0, len(words), 25)]
+        for _ in range(ROUNDS):
+            elmo.forget()
+            elmo.encode(text, progress=False)
+            start = time.perf_counter()
+            elmo.encode(call, layers="all", progress=False)
+            seconds.append(time.perf_counter() - start)
+        found[f"{share:.0%}"] = tokens / median(seconds)
+        print(f"{share:.0%} new: {found[f'{share:.0%}']:,.0f}", file=sys.stderr, flush=True)
+    return found
+
+
+def by_threads(elmo: elmokit.Elmo, text: list[list[str]], threads: int) -> dict[int, float]:
+    """Tokens a second by torch's number of threads: 1, 2, 4, ... and all."""
+    import torch
+
+    found = {}
+    for count in sorted({*(1 << power for power in range(threads.bit_length())), threads}):
+        torch.set_num_threads(count)
+        found[count] = rate(elmo, [text])
+        print(f"{count} threads: {found[count]:,.0f}", file=sys.stderr, flush=True)
+    torch.set_num_threads(threads)
+    return found
+
+
 def by_size(
     source: str, text: list[list[str]], threads: int, folder: Path
 ) -> list[dict[str, float]]:
     """Seconds and memory by the size of the text, in fresh processes."""
     found = []
-    for share in SHARES:
-        some = list(islice(cycle(text), round(share * len(text))))
+    mean = sum(map(len, text)) / len(text)
+    for size in SIZES:
+        some = list(islice(cycle(text), round(size / mean)))
         path = folder / "sentences.json"
         path.write_text(json.dumps(some), encoding="utf-8")
         spec = {
@@ -95,11 +138,10 @@ def by_size(
 
 def table(found: dict[str, Any]) -> str:
     sizes = found["by_size"]
-    lines = [f"{found['shape']}, float32, all layers, {found['threads']} threads", ""]
-    lines.append(f"{'sentences a call':<20}" + "".join(f"{n:>9}" for n in found["by_call"]))
-    lines.append(f"{'tokens/s':<20}" + "".join(f"{r:>9,.0f}" for r in found["by_call"].values()))
-    lines += ["", f"{'tokens a sentence':<20}" + "".join(f"{n:>9}" for n in found["by_length"])]
-    lines.append(f"{'tokens/s':<20}" + "".join(f"{r:>9,.0f}" for r in found["by_length"].values()))
+    lines = [f"{found['shape']}, float32, all layers, {found['threads']} threads"]
+    for key, label in CURVES.items():
+        lines += ["", f"{label:<20}" + "".join(f"{n:>9}" for n in found[key])]
+        lines.append(f"{'tokens/s':<20}" + "".join(f"{r:>9,.0f}" for r in found[key].values()))
     lines += [
         "",
         f"{'tokens':>10}{'seconds':>10}{'CPU s':>8}{'tokens/s':>10}{'MiB loaded':>12}{'peak':>8}",
@@ -160,7 +202,7 @@ def main() -> None:
     parser.add_argument("shape", choices=["small", "medium", "original"])
     parser.add_argument("--text", help="a text of more sentences")
     parser.add_argument("--count", type=int, default=1000, help="sentences of the text")
-    parser.add_argument("--tokens", type=int, default=8192, help="tokens of a measurement")
+    parser.add_argument("--tokens", type=int, default=10_000, help="tokens of a measurement")
     parser.add_argument("--threads", type=int, default=default_workers())
     parser.add_argument("--save", action="store_true", help="write results/speed_curves_SHAPE.*")
     parser.add_argument("--plot", type=Path, help="where the picture goes")
@@ -185,6 +227,8 @@ def main() -> None:
             "threads": options.threads,
             "by_call": by_call(elmo, text, options.tokens),
             "by_length": by_length(elmo, text, options.tokens),
+            "by_new_words": by_new_words(elmo, text, options.tokens),
+            "by_threads": by_threads(elmo, text, options.threads),
         }
         del elmo
         found["by_size"] = by_size(source, text, options.threads, folder)
