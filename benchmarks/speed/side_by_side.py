@@ -266,7 +266,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
     parser.add_argument("--plot", type=Path, metavar="PICTURE", help=".png, .pdf or .svg")
-    parser.add_argument("--save", action="store_true", help="write results/speed_SHAPE.*")
+    parser.add_argument("--save", action="store_true", help="write results/speed_SHAPE.*, _model.*")
     options = parser.parse_args(arguments)
     for peer in options.peer:
         if not peer.partition("=")[2]:
@@ -276,7 +276,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parsed(arguments)
-    name = f"speed_{options.shape}"
+    name = "speed_model" if options.model else f"speed_{options.shape}"
     if options.save:
         options.json = options.json or RESULTS / f"{name}.json"
         options.plot = options.plot or RESULTS / f"{name}.png"
