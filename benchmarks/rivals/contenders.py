@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+import elmokit
 from benchmarks.report import ROOT
 from benchmarks.tasks.data import archives_folder
 from elmokit.checkpoints.known_models import embedded_models
@@ -97,7 +98,7 @@ class Contender:
     def size(self, folder: Path) -> int:
         """Bytes of the weights, and of the words or characters that they are for."""
         if not self.is_rival:
-            own = ROOT / "src" / "elmokit" / "models" / self.path
+            own = Path(elmokit.__file__).parent / "models" / self.path
             return sum(p.stat().st_size for p in own.iterdir() if p.suffix != ".md")
         path = folder / self.path
         if path.is_file():
