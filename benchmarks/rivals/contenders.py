@@ -107,15 +107,15 @@ class Contender:
         return sum(part.stat().st_size for part in [*parts, *path.glob("tokenizer.json")])
 
 
-_OURS = "language model, both directions, 72 M tokens of Wikipedia and books"
+_OURS = "language model, both directions, Wikipedia, books and papers"
 _OURS_ZH = "language model, both directions, Chinese Wikipedia"
 _SENTENCES = "sentence pairs: sentence vectors"
 CONTENDERS = {
-    "small-en": Contender("small-en", "en", "small-en", _OURS, "CC BY-SA 3.0"),
+    "small-en": Contender("small-en", "en", "small-en", _OURS, "part of elmokit"),
     "small-en-int8": Contender(
-        "small-en, int8", "en", "small-en", _OURS, "CC BY-SA 3.0", precision="int8"
+        "small-en, int8", "en", "small-en", _OURS, "part of elmokit", precision="int8"
     ),
-    "nano-en": Contender("nano-en", "en", "nano-en", _OURS, "CC BY-SA 3.0"),
+    "nano-en": Contender("nano-en", "en", "nano-en", _OURS, "part of elmokit"),
     "random-en": Contender(
         "random weights", "en", "small-en", "nothing: the shape of small-en", "-", random=True
     ),
@@ -138,13 +138,13 @@ CONTENDERS = {
         "GloVe, 50 d", "en", "glove/glove.6B.50d.bin", "co-occurrence, 6 B tokens", "PDDL"
     ),
     "small-zh": Contender(
-        "small-zh", "zh", "small-zh", _OURS_ZH, "CC BY-SA 3.0", tokenizer="jieba"
+        "small-zh", "zh", "small-zh", _OURS_ZH, "part of elmokit", tokenizer="jieba"
     ),
     "small-zh-int8": Contender(
-        "small-zh, int8", "zh", "small-zh", _OURS_ZH, "CC BY-SA 3.0", precision="int8",
+        "small-zh, int8", "zh", "small-zh", _OURS_ZH, "part of elmokit", precision="int8",
         tokenizer="jieba",
     ),
-    "nano-zh": Contender("nano-zh", "zh", "nano-zh", _OURS_ZH, "CC BY-SA 3.0", tokenizer="jieba"),
+    "nano-zh": Contender("nano-zh", "zh", "nano-zh", _OURS_ZH, "part of elmokit", tokenizer="jieba"),
     "random-zh": Contender(
         "random weights", "zh", "small-zh", "nothing: the shape of small-zh", "-", random=True,
         tokenizer="jieba",
