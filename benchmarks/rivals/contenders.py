@@ -144,7 +144,9 @@ CONTENDERS = {
         "small-zh, int8", "zh", "small-zh", _OURS_ZH, "part of elmokit", precision="int8",
         tokenizer="jieba",
     ),
-    "nano-zh": Contender("nano-zh", "zh", "nano-zh", _OURS_ZH, "part of elmokit", tokenizer="jieba"),
+    "nano-zh": Contender(
+        "nano-zh", "zh", "nano-zh", _OURS_ZH, "part of elmokit", tokenizer="jieba"
+    ),
     "random-zh": Contender(
         "random weights", "zh", "small-zh", "nothing: the shape of small-zh", "-", random=True,
         tokenizer="jieba",
