@@ -46,7 +46,7 @@ def test_page_runs(folder, capsys):
 
 def test_taggers_are_compared_on_the_same_sentences(folder, capsys):
     files = [str(folder / f"de_gsd-ud-{part}.conllu") for part in ("dev", "test")]
-    arguments = [*files, "--results", str(folder / "found.json"), "--sentences", "40"]
+    arguments = [*files, "--results", str(folder / "found.json"), "--sentences", "40", "--crf"]
     low_resource.main([*arguments, "--seeds", "0"])
     low_resource.main([*arguments, "--seeds", "0", "1", "--model", "test-tiny"])
     rows = json.loads((folder / "found.json").read_text("utf-8"))["rows"]
