@@ -337,6 +337,11 @@ def test_small_data_runs_train_what_they_say(tmp_path, monkeypatch, capsys):
     assert model.config.characters is not None
     facts = text_amount.card_facts(model.checkpoint().card)
     assert facts["dropout"] == small_data_training.RUNS["words"].dropout
+    row = small_data_training.facts(tmp_path / "runs" / "words")
+    assert row is not None
+    assert (row["shape"], row["filters"]) == ("24/8", 2048)
+    assert f"{row['perplexity']:.2f}" in small_data_training.table({"words": row})
+    assert small_data_training.facts(tmp_path / "runs" / "absent") is None
 
 
 def test_text_amounts_are_measured_once(tmp_path, monkeypatch, capsys):
