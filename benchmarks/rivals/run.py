@@ -77,7 +77,11 @@ class Comparison:
                     self._score(name, contender, model, one)
 
     def _describe(self, name: str, contender: Contender, model: LayerModel) -> None:
-        facts = {"size": contender.size(self._options.rivals), "dim": model.dim}
+        facts = {
+            "size": contender.size(self._options.rivals),
+            "dim": model.dim,
+            "fingerprint": model.fingerprint[:12],
+        }
         if self.cells.get(f"model/{name}") != facts:
             self._keep(f"model/{name}", facts)
 

@@ -16,20 +16,33 @@ PARTS = ("train", "dev", "test")
 
 
 def scores_of(cells: Cells, one: str, name: str) -> list[float]:
-    """Scores of a contender on a set, one for each seed."""
+    """Scores of a contender on a set, one for each seed; none of weights that were replaced."""
     start = f"{one}/{name}/"
-    return [cell["score"] for key, cell in sorted(cells.items()) if key.startswith(start)]
+    found = [cell for key, cell in sorted(cells.items()) if key.startswith(start)]
+    return [cell["score"] for cell in found if _is_current(cells, name, cell)]
+
+
+def _is_current(cells: Cells, name: str, cell: Mapping[str, Any]) -> bool:
+    current = cells.get(f"model/{name}", {}).get("fingerprint")
+    return current is None or cell["fingerprint"] == current
+
+
+def measured_sets(cells: Cells) -> list[RivalSet]:
+    """Sets with a score of somebody."""
+    return [one for one in all_sets() if any(scores_of(cells, one.name, n) for n in CONTENDERS)]
 
 
 def rate_of(cells: Cells, name: str) -> float | None:
     """Tokens per second, the median of all rounds."""
     cell = cells.get(f"speed/{name}")
-    return None if cell is None else statistics.median(cell["rates"])
+    if cell is None or not _is_current(cells, name, cell):
+        return None
+    return statistics.median(cell["rates"])
 
 
 def table(cells: Cells) -> str:
     """What was measured; contenders without any cell are left out."""
-    sets = [one for one in all_sets() if any(key.startswith(f"{one.name}/") for key in cells)]
+    sets = measured_sets(cells)
     lines: list[str] = []
     for language, title in TITLES.items():
         own = [one for one in sets if one.language == language]
@@ -125,7 +138,11 @@ def _ahead(cells: Cells, sets: list[RivalSet]) -> list[str]:
 def _sets(cells: Cells, sets: list[RivalSet]) -> list[str]:
     lines = [f"{'':24}{'score':12}" + "".join(f"{part:>7}" for part in PARTS) + "  layer chosen"]
     for one in sets:
-        own = {key: cell for key, cell in cells.items() if key.startswith(f"{one.name}/")}
+        own = {
+            key: cell
+            for key, cell in cells.items()
+            if key.startswith(f"{one.name}/") and _is_current(cells, key.split("/")[1], cell)
+        }
         cell = next(iter(own.values()))
         counts = "".join(f"{cell['examples'][part]:>7,}" for part in PARTS)
         layers = []
@@ -142,7 +159,9 @@ def _sets(cells: Cells, sets: list[RivalSet]) -> list[str]:
 
 
 def _speeds(cells: Cells) -> list[str]:
-    found = {key.split("/")[1]: cell for key, cell in cells.items() if key.startswith("speed/")}
+    found = {
+        name: cells[f"speed/{name}"] for name in CONTENDERS if rate_of(cells, name) is not None
+    }
     if not found:
         return []
     cell = next(iter(found.values()))
@@ -166,7 +185,7 @@ def _circumstances(cells: Cells) -> list[str]:
     models = {
         f"{key.split('/')[1]} {cell['fingerprint']}"
         for key, cell in cells.items()
-        if "fingerprint" in cell and not key.startswith("speed/")
+        if "score" in cell and _is_current(cells, key.split("/")[1], cell)
     }
     machines = {cell["machine"] for cell in cells.values() if "machine" in cell}
     commits = {cell["commit"] for cell in cells.values() if "commit" in cell}
@@ -183,7 +202,7 @@ def draw(cells: Cells, path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter
 
-    sets = [one for one in all_sets() if any(key.startswith(f"{one.name}/") for key in cells)]
+    sets = measured_sets(cells)
     names = [n for language in TITLES for n in shown(cells, language)]
     names = [n for n in names if not CONTENDERS[n].speed_only]
     timed = any(rate_of(cells, n) is not None for n in names)

@@ -135,7 +135,11 @@ def test_finished_cells_are_kept_until_the_model_differs(
     rivals_run.main(["small-en", *call, "--parts", "speed", "--rounds", "2", "--tokens", "50"])
     whole = json.loads(cells.read_text("utf-8"))
     assert len(whole["speed/small-en"]["rates"]) == 2
-    assert "small-en" in table(whole)
+    assert "*" in table(second).splitlines()[1]
+    assert "POS, EWT" in table(second)
+    assert "tokens/s: 2 threads" in table(whole)
+    assert "POS, EWT" not in table(whole)  # its scores are those of other weights
     pytest.importorskip("matplotlib")
-    draw(whole, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").stat().st_size > 1000
+    picture = tmp_path / "picture.png"
+    draw(second | {"speed/small-en": second["model/small-en"] | {"rates": [7, 8, 9]}}, picture)
+    assert picture.stat().st_size > 1000
