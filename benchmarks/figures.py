@@ -68,14 +68,15 @@ def task_score(name: str, model: str) -> str:
 
 
 def quality(model: str, layer: int, column: str) -> str:
-    """A cell of the table in quality.txt."""
-    lines = result("quality.txt").splitlines()
+    """A cell of the table in probes_small-en.txt, or of the baselines in quality.txt."""
+    name = "probes_small-en.txt" if model == "small-en" else "quality.txt"
+    lines = result(name).splitlines()
     head = re.split(r"\s{2,}", next(line for line in lines if line.startswith("model  ")))
     for line in lines:
         cells = re.split(r"\s{2,}", line)
         if cells[:2] == [model, str(layer)]:
             return cells[head.index(column)]
-    raise SystemExit(f"benchmarks/results/quality.txt has no {model}, layer {layer}")
+    raise SystemExit(f"benchmarks/results/{name} has no {model}, layer {layer}")
 
 
 def best_layer(column: str) -> str:

@@ -45,7 +45,7 @@ def test_recipes_lists_and_prints_them(capsys):
     assert main(["recipes", "nonsense"]) == 1
 
 
-@pytest.mark.parametrize("name", ["small-en", "small-zh"])
+@pytest.mark.parametrize("name", ["small-en", "small-zh", "nano-en", "nano-zh"])
 def test_recipe_of_an_embedded_model_is_what_made_it(name):
     recipe = settings_for("tiny", CONFIGS / f"{name}.toml")
     model = elmokit.load(name, softmax=False)

@@ -53,7 +53,7 @@ def test_r_calls_elmokit(tmp_path):
         check=True,
         timeout=300,
     )
-    assert re.search(r"^\[1\] +3 384$", done.stdout, flags=re.MULTILINE)
+    assert re.search(r"^\[1\] +3 512$", done.stdout, flags=re.MULTILINE)
     first = re.search(r"^\[1,\](.*)$", done.stdout, flags=re.MULTILINE)
     assert first is not None
     itself, river, money = map(float, first[1].split())

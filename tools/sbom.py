@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("sbom.cdx.json")
 MODELS = ROOT / "src" / "elmokit" / "models"
 MODEL_LICENCES = {
+    "nano-en": "Apache-2.0",
+    "nano-zh": "Apache-2.0",
     "small-en": "Apache-2.0",
     "small-zh": "Apache-2.0",
     "test-tiny": "Apache-2.0",

@@ -38,8 +38,6 @@ RESULT_TITLES = {
     "reproduce": "The same losses twice",
 }
 """First part of a result's file name, and what the card calls it."""
-PROBED = "small-en"
-"""The model that benchmarks/quality was run for, with its baselines."""
 MEASURED = ("size", "perplexity", "senses", "substitutes", "probes", "storage", "speed")
 LIMITS = """## Limits
 
@@ -55,8 +53,6 @@ def measured(name: str) -> str:
     sections = [HEADING + "\n"]
     for kind, title in RESULT_TITLES.items():
         path = RESULTS / f"{kind}_{name}.txt"
-        if kind == "probes" and name == PROBED:
-            path = RESULTS / "quality.txt"
         if path.is_file():
             # Item by item is for the results folder; a card shows the table at its head.
             whole = path.read_text(encoding="utf-8")
@@ -86,10 +82,8 @@ def commands(folder: Path, options: argparse.Namespace) -> dict[str, list[str]]:
         kind: [f"benchmarks.models.{script}", *rest] for kind, (script, *rest) in found.items()
     }
     if name.endswith("-en"):  # tags and senses are English
-        baselines = (
-            ["--save", "quality"] if name == PROBED else ["--only", "--save", f"probes_{name}"]
-        )
-        found["probes"] = ["benchmarks.quality.run", model, *read, *baselines]
+        only = ["--only", "--save", f"probes_{name}"]  # without the baselines
+        found["probes"] = ["benchmarks.quality.run", model, *read, *only]
     return {kind: found[kind] for kind in MEASURED if kind in found}
 
 

@@ -2,7 +2,7 @@
 # # 3. From characters to a token vector
 #
 # ELMo has no table of input words. It reads the letters of each word: an embedding per character,
-# convolutions of several widths, a highway layer, a projection. Here is every step for one word, computed in
+# convolutions of several widths, highway layers, a projection. Here is every step for one word, computed in
 # NumPy from the real weights of `small-en`, and compared with the library at the end.
 
 # %%
@@ -113,7 +113,7 @@ for best in strongest[:4]:
 #
 # ## Highway: how much to change
 #
-# The F numbers pass a highway layer: y = g · relu(A x + a) + (1 − g) · x. The gate g, one number between 0 and
+# The F numbers pass one highway layer or two: y = g · relu(A x + a) + (1 − g) · x. The gate g, one number between 0 and
 # 1 for each of the F, says how much of the input is replaced. At 0 the input passes unchanged.
 
 
@@ -122,15 +122,18 @@ def sigmoid(x):
     return 0.5 + 0.5 * np.tanh(x / 2)  # 1 / (1 + exp(-x)), without overflow
 
 
-def highway(x):
-    weight = weights["encoder.characters.highways.0.weight"]  # (2F, F): A above, the gate's B below
-    transformed, gate = np.split(weight @ x + weights["encoder.characters.highways.0.bias"], 2)
+def highway(x, number):
+    name = f"encoder.characters.highways.{number}"
+    weight = weights[f"{name}.weight"]  # (2F, F): A above, the gate's B below
+    transformed, gate = np.split(weight @ x + weights[f"{name}.bias"], 2)
     gate = sigmoid(gate)
     return gate * np.maximum(transformed, 0) + (1 - gate) * x, gate
 
 
-y, gate = highway(x)
-print(f"gate: mean {gate.mean():.2f}, smallest {gate.min():.3f}, largest {gate.max():.3f}")
+y = x
+for number in range(elmo.config.characters.highways):
+    y, gate = highway(y, number)
+    print(f"gate: mean {gate.mean():.2f}, smallest {gate.min():.3f}, largest {gate.max():.3f}")
 
 # %%
 # Histogram of the values of the highway gate for the word beautiful

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 3. 从字符到词向量
 #
-# ELMo 的输入端没有词表。它读的是每个词的字符：字符嵌入、几种宽度的卷积、一个 Highway 层、一个投影。本章用 `small-zh` 的真实权重，在 NumPy 里把一个词的每一步都算一遍，最后与库的结果对照。
+# ELMo 的输入端没有词表。它读的是每个词的字符：字符嵌入、几种宽度的卷积、Highway 层、一个投影。本章用 `small-zh` 的真实权重，在 NumPy 里把一个词的每一步都算一遍，最后与库的结果对照。
 
 # %%
 import matplotlib.pyplot as plt
@@ -118,7 +118,7 @@ for best in strongest[:4]:
 #
 # ## Highway：改多少
 #
-# 这 F 个数再经过一个 Highway 层：y = g · relu(A x + a) + (1 − g) · x。门 g 对 F 个数中的每一个都取 0 到 1 之间的值，决定输入被替换多少；为 0 时输入原样通过。
+# 这 F 个数再经过一到两个 Highway 层：y = g · relu(A x + a) + (1 − g) · x。门 g 对 F 个数中的每一个都取 0 到 1 之间的值，决定输入被替换多少；为 0 时输入原样通过。
 
 
 # %%
@@ -126,15 +126,18 @@ def sigmoid(x):
     return 0.5 + 0.5 * np.tanh(x / 2)  # 即 1 / (1 + exp(-x))，不会溢出
 
 
-def highway(x):
-    weight = weights["encoder.characters.highways.0.weight"]  # (2F, F)：上半是 A，下半属于门
-    transformed, gate = np.split(weight @ x + weights["encoder.characters.highways.0.bias"], 2)
+def highway(x, number):
+    name = f"encoder.characters.highways.{number}"
+    weight = weights[f"{name}.weight"]  # (2F, F)：上半是 A，下半属于门
+    transformed, gate = np.split(weight @ x + weights[f"{name}.bias"], 2)
     gate = sigmoid(gate)
     return gate * np.maximum(transformed, 0) + (1 - gate) * x, gate
 
 
-y, gate = highway(x)
-print(f"门：平均 {gate.mean():.2f}，最小 {gate.min():.3f}，最大 {gate.max():.3f}")
+y = x
+for number in range(elmo.config.characters.highways):
+    y, gate = highway(y, number)
+    print(f"门：平均 {gate.mean():.2f}，最小 {gate.min():.3f}，最大 {gate.max():.3f}")
 
 # %%
 # 图：“科学家”的 Highway 门取值的直方图

@@ -33,8 +33,8 @@ def names(run, *arguments) -> list[str]:
 
 def test_models_lists_embedded_and_published_ones(run):
     assert names(run) == known_models.embedded_models() + [m.name for m in published_models()]
-    assert names(run, "--language", "zh") == ["small-zh", "manylangs-zh", "manylangs-zhs"]
-    assert names(run, "--language", "zh-Hans") == ["small-zh", "manylangs-zhs"]
+    assert names(run, "--language", "zh") == ["small-zh", "nano-zh", "manylangs-zh", "manylangs-zhs"]
+    assert names(run, "--language", "zh-Hans") == ["small-zh", "nano-zh", "manylangs-zhs"]
     assert names(run, "--domain", "protein")[0] == "seqvec"
     assert names(run, "--language", "pt", "--domain", "web") == ["pt-brwac", "manylangs-pt"]
 
@@ -143,7 +143,7 @@ def test_a_file_of_that_name_comes_first(run, tmp_path, monkeypatch, model):
 def test_a_cached_model_is_listed_and_described_with_both(run, model, monkeypatch):
     folder = cache_folder() / "allennlp-small"
     assert run("convert", model, folder / "weights.hdf5").code == 0
-    assert names(run, "--language", "en")[:2] == ["small-en", "allennlp-small"]
+    assert names(run, "--language", "en")[:3] == ["small-en", "nano-en", "allennlp-small"]
     (line,) = [x for x in run("models").out.splitlines() if x.startswith("  allennlp-small ")]
     assert "about" not in line
     shown = run("info", "small").out

@@ -80,7 +80,7 @@ def test_error_of_trained_models_is_small(precision, name):
     one, other = np.concatenate(found, axis=1), np.concatenate(want, axis=1)
     errors = np.linalg.norm(one - other, axis=(1, 2)) / np.linalg.norm(other, axis=(1, 2))
     assert (errors > 0).all()
-    assert errors.max() < 0.015
+    assert errors.max() < 0.03
 
 
 def test_neighbours_have_no_say(precision):

@@ -92,7 +92,7 @@ def test_bank_of_a_lake_is_nearer_to_that_of_a_river_than_one_that_lends(river, 
     river, lake, money = uses(model("small-en"), "bank", [river, LAKE, money])
     for layer in (1, 2):
         likeness = cosines(np.stack([river[layer], lake[layer], money[layer]]))
-        assert likeness[0, 1] > likeness[0, 2] + 0.1
+        assert likeness[0, 1] > likeness[0, 2] + 0.02
 
 
 def test_alike_sentences_are_nearer():
@@ -157,7 +157,7 @@ def test_heat_maps_of_the_page_tell_two_uses_apart(name, language, word):
     layers = elmo.encode(sentence, layers="all")[:, found]
     alike = [cosines(layer)[0, 1] for layer in layers]
     assert alike[0] == pytest.approx(1, abs=1e-5)
-    assert max(alike[1:]) < 0.85
+    assert max(alike[1:]) < 0.9
 
 
 @pytest.mark.parametrize("word", ["bank", "Apple", "bat", "苹果", "制服"])

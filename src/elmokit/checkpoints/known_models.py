@@ -79,8 +79,9 @@ def models(language: str | None = None, domain: str | None = None) -> list[Known
 
 
 def embedded_models() -> list[str]:
-    """Names of the models inside the package."""
-    return sorted(path.parent.name for path in EMBEDDED.glob("*/config.json"))
+    """Names of the models inside the package, those to begin with first."""
+    names = (path.parent.name for path in EMBEDDED.glob("*/config.json"))
+    return sorted(names, key=lambda name: (*map(name.startswith, ("test-", "nano-")), name))
 
 
 def _embedded(name: str) -> KnownModel:
@@ -110,8 +111,13 @@ def _parameters(path: Path, width: int) -> int:
     with safe_open(path, "numpy") as file:
         names = [name for name in file.keys() if not name.endswith(".scale")]  # noqa: SIM118
         stored = [file.get_slice(name) for name in names]
-    shapes = [(width, t.get_shape()[0]) if t.get_dtype() == "U8" else t.get_shape() for t in stored]
-    return sum(map(math.prod, shapes))
+    parameters = 0
+    for name, tensor in zip(names, stored, strict=True):
+        rows, *columns = tensor.get_shape()
+        if tensor.get_dtype() == "U8":  # a softmax row of odd width ends in half a byte
+            columns = [width if name.startswith("softmax.") else 2 * columns[0]]
+        parameters += rows * math.prod(columns)
+    return parameters
 
 
 def _published(model: PublishedModel, cached: CachedModel | None) -> KnownModel:
