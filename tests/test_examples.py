@@ -15,7 +15,7 @@ import h5py
 import pytest
 from services import Live
 
-from elmokit.checkpoints.known_models import DEFAULT_MODEL, embedded_models
+from elmokit.checkpoints.known_models import embedded_models
 from elmokit.server.app import create_app
 from elmokit.server.registry import ModelRegistry
 from elmokit.server.settings import Access
@@ -66,11 +66,10 @@ def test_demo_compares_draws_and_writes(tmp_path):
     assert all(0 < float(circle.attrib["cy"]) < height for circle in circles)
 
 
-def test_demo_shows_every_embedded_model_that_knows_a_language(tmp_path):
+def test_demo_shows_every_small_embedded_model(tmp_path):
     printed = run(tmp_path, str(ROOT / "examples" / "demo.py"))
     assert printed.splitlines()[-1].endswith("seconds")
-    known = [name for name in embedded_models() if not name.startswith("test-")]
-    shown = known or [DEFAULT_MODEL]
+    shown = [name for name in embedded_models() if name.startswith("small-")]
     written = sorted(path.name for path in (tmp_path / "demo-output").iterdir())
     assert written == sorted(
         f"{kind}-{name}.{ending}"
