@@ -53,6 +53,10 @@ def seeds() -> str:
     return str(min(runs.values()))
 
 
+def megabytes(name: str) -> str:
+    return f"{int(found(name, r'^all +([0-9,]+)').replace(',', '')) / 1e6:.1f}"
+
+
 def better_than(other: str) -> str:
     return str(sum(row["elmo"] > row[other] for row in tasks().values()))
 
@@ -156,7 +160,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "seconds to load": lambda: found("startup.txt", r"^load small .*native.*? (\d\.\d+)"),
     "tokens/s at 10": lambda: length(10),
     "tokens/s at 160": lambda: length(160),
-    "megabytes": lambda: found("storage_small-en.txt", r"^compact +([\d.]+) MB"),
+    "megabytes": lambda: megabytes("size_small-en.txt"),
     **{
         f"{row} {name}": (lambda row=row, name=name: pooling(row, name))
         for row in (

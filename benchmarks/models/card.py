@@ -44,7 +44,8 @@ LIMITS = """## Limits
 - A small model of general text. It knows little of rare words, of news after its text was written
   and of the language of chats and tweets; `elmokit adapt` goes on training it on other text.
 - It repeats the views of its text, and their mistakes. Do not let it judge people.
-- Numbers in the larger matrices are rounded to 8 or 4 bits; the table above says what that changes.
+- Numbers in the larger matrices are rounded to 8 or 4 bits; `docs/embedded-models.md` says what
+  that changes.
 """
 
 
