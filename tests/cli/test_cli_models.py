@@ -33,7 +33,12 @@ def names(run, *arguments) -> list[str]:
 
 def test_models_lists_embedded_and_published_ones(run):
     assert names(run) == known_models.embedded_models() + [m.name for m in published_models()]
-    assert names(run, "--language", "zh") == ["small-zh", "nano-zh", "manylangs-zh", "manylangs-zhs"]
+    assert names(run, "--language", "zh") == [
+        "small-zh",
+        "nano-zh",
+        "manylangs-zh",
+        "manylangs-zhs",
+    ]
     assert names(run, "--language", "zh-Hans") == ["small-zh", "nano-zh", "manylangs-zhs"]
     assert names(run, "--domain", "protein")[0] == "seqvec"
     assert names(run, "--language", "pt", "--domain", "web") == ["pt-brwac", "manylangs-pt"]

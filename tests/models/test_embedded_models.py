@@ -52,7 +52,9 @@ EXPECTED = {
         senses=0.8, perplexity=75, forms=0.7, forms_in_context=0.7, substitutes=0.9
     ),
     "small-zh": Expected(senses=0.8, perplexity=100),
-    "nano-en": Expected(senses=0.7, perplexity=90, forms=0.7, forms_in_context=0.7, substitutes=0.9),
+    "nano-en": Expected(
+        senses=0.7, perplexity=90, forms=0.7, forms_in_context=0.7, substitutes=0.9
+    ),
     "nano-zh": Expected(senses=0.8, perplexity=120),
 }
 
