@@ -74,17 +74,21 @@ def main() -> None:
     changes = [f"run.max_steps={MOST_STEPS}", *options.changes]
     train(start, whole, options.output / largest, changes, options.device)
     if options.domain:
-        domain = prepared(options.domain, corpora / "domain")
+        # Few, long documents: a small share of them may be none.
+        domain = prepared(options.domain, corpora / "domain", heldout=0.02)
         changes = [*DOMAIN, *options.changes]
         output = options.output / "domain"
         train(options.output / largest, domain, output, changes, options.device)
 
 
-def prepared(texts: Sequence[str | Path], folder: Path) -> TokenCorpus:
+def prepared(
+    texts: Sequence[str | Path], folder: Path, heldout: float | None = None
+) -> TokenCorpus:
     """The corpus of these texts, prepared once; a small one gives more of itself as held-out."""
     if not folder.exists():
         size = sum(Path(text).stat().st_size for text in texts)
-        config = CorpusConfig(tokenizer="words", heldout=0.02 if size < 20e6 else 0.002)
+        share = heldout or (0.02 if size < 20e6 else 0.002)
+        config = CorpusConfig(tokenizer="words", heldout=share)
         prepare_corpus([str(text) for text in texts], folder, settings=config)
     return TokenCorpus(folder)
 
