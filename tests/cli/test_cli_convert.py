@@ -120,7 +120,7 @@ def test_convert_stores_int8(run, tmp_path, model):
 def test_convert_keeps_the_most_frequent_words(run, tmp_path):
     source = "small-en"
     dest = tmp_path / "fewer"
-    assert run("convert", source, dest, "--words", 500, "--storage", "compact").code == 0
+    assert run("convert", source, dest, "--words", 500, "--storage", "int4").code == 0
     whole, fewer = elmokit.load(source), elmokit.load(dest)
     assert fewer.vocabulary.words == whole.vocabulary.words[:500]
     np.testing.assert_array_equal(fewer.encode(TEXT), whole.encode(TEXT))
