@@ -84,6 +84,7 @@ RUNS = {
     # More text
     "100m": Run("100m", 0.7, shape(1152, 256, MANY), "babylm-100m"),
     "100m-medium": Run("100m", 0.7, shape(2048, 256, MANY), "babylm-100m"),
+    "100m-small": Run("100m", 0.7, ("data.vocabulary=65000",), "small"),
     # Another language
     "de": Run("de", 5, CHOSEN, dropout=0.3),
 }

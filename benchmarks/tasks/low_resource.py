@@ -1,7 +1,7 @@
 """A tagger for a new language, from a few hundred sentences: with ELMo, without, and the usual tag.
 
 Run: python -m benchmarks.tasks.low_resource LABELLED TEST [--model MODEL] [--sentences 700]
-         [--seeds 0 1 2] [--crf] [--results FILE] [--save NAME]
+         [--seeds 0 1 2] [--crf] [--device cuda] [--results FILE] [--save NAME]
 
 LABELLED and TEST are CoNLL-U files. The first sentences of LABELLED train, the rest of them are the
 dev data; TEST is only read at the end. All taggers have the settings of the recipe tag-pos. Rows
@@ -16,6 +16,7 @@ import re
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,12 @@ def split(source: Path, sentences: int, folder: Path) -> tuple[Path, Path]:
 
 
 def accuracies(
-    train: Path, dev: Path, test: Path, model: str | None, changes: tuple[str, ...], seed: int
+    train: Path, dev: Path, test: Path, model: str | None, changes: Sequence[str], device: str
 ) -> dict[str, float]:
     """Accuracy of one tagger on the test data, and the seconds of its training."""
-    config = task_settings("tag", "tag-pos", [*changes, f"run.seed={seed}"])
+    config = task_settings("tag", "tag-pos", changes)
     start = time.perf_counter()
-    tagger = fit("tag", train, dev, elmo=model, config=config, device="cpu", quiet=True)
+    tagger = fit("tag", train, dev, elmo=model, config=config, device=device, quiet=True)
     seconds = time.perf_counter() - start
     return {"accuracy": 100 * tagger.evaluate(test)["accuracy"], "seconds": seconds}
 
@@ -77,6 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sentences", type=int, default=700)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--crf", action="store_true", help="taggers with a CRF, too")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--results", type=Path, default=RESULTS / "low_resource.json")
     parser.add_argument("--save", metavar="NAME", help="write results/NAME.txt")
     options = parser.parse_args(arguments)
@@ -95,7 +97,8 @@ def main(arguments: list[str] | None = None) -> None:
             for name in (None, options.model) if options.model else (None,):
                 key = title if name is None else f"{title}, ELMo"
                 for seed in options.seeds[len(rows.get(key, ())) :]:
-                    one = accuracies(train, dev, options.test, name, changes, seed)
+                    settings = [*changes, f"run.seed={seed}"]
+                    one = accuracies(train, dev, options.test, name, settings, options.device)
                     rows.setdefault(key, []).append(one)
                     keep()
         if options.model and USUAL not in rows:
