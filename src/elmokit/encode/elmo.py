@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -41,8 +42,8 @@ from elmokit.encode.layers import (
     check_pool,
     choose_layers,
     needed_halves,
-    pool_tokens,
     stack_pooled,
+    start_split,
 )
 from elmokit.encode.similarity import LayerSimilarities, Use, sentence_similarity, similar
 from elmokit.engines import (
@@ -57,7 +58,7 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.model.bilm import BiLM, build
 from elmokit.model.packing import Packing, inside
 from elmokit.model.scalar_mix import ScalarMix
-from elmokit.text.batching import WINDOW_BATCHES, run_in_batches
+from elmokit.text.batching import BLOCK_SENTENCES, WINDOW_BATCHES, run_blocks
 from elmokit.text.inputs import Alphabet
 from elmokit.text.tokens import (
     check_sentences,
@@ -345,28 +346,26 @@ class Elmo:
             batch_tokens = plan.batch_tokens
         if not isinstance(batch_tokens, int) or batch_tokens < 1:
             raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
-        run = partial(self._encode_batch, choice, pool, state, output)
-        finish = partial(self._finish, output)
-        tokens = self._tokens_of(sentences)
+        start = partial(self._start_batch, choice, pool, state, output)
         if state == "carry" or (isinstance(sentences, list) and len(sentences) == 1):
-            whole = list(tokens)
-            results = run(whole) if whole else []
-            finish()
-            return iter(results)
+            whole = list(self._tokens_of(sentences))
+            return iter(start(whole)() if whole else ())
         windows = max(1, min(WINDOW_BATCHES, plan.prefetch_tokens // batch_tokens))
-        return run_in_batches(
-            tokens, lambda words: len(words) + 2, run, batch_tokens, windows, finish
+        ahead = plan.asynchronous and output == "numpy"
+        blocks = self._token_blocks(sentences)
+        return run_blocks(
+            blocks, lambda words: len(words) + 2, start, batch_tokens, windows, ahead=ahead
         )
 
-    def _encode_batch(
+    def _start_batch(
         self,
         choice: LayerChoice,
         pool: Pool | None,
         state: State,
         output: Output,
         batch: Sequence[Sequence[str]],
-    ) -> list[Any]:
-        """The vectors of each sentence. On a GPU they may still be copied: see `_finish`."""
+    ) -> Callable[[], list[Any]]:
+        """Start a batch; what is returned waits for the vectors of each sentence."""
         # The markers' own vectors are nobody's, but a sentence without words has nothing else.
         markers = state == "carry" or not all(batch)
         with no_gradients(), ExitStack() as stack:
@@ -384,24 +383,7 @@ class Elmo:
             combined = choice.combine(needed_halves(outputs, needed, inner, ends), sizes)
             if state == "carry":
                 self._initial.carried.store(ends[1:])
-            # Each sentence's part of (N, D) or (L + 1, N, D).
-            if output == "numpy" and plan.asynchronous and pool is None:
-                # One copy, to memory that the GPU reaches, instead of one for each sentence; it
-                # continues while the next batch is prepared.
-                host = torch.empty_like(combined, device="cpu", pin_memory=True)
-                combined = host.copy_(combined, non_blocking=True)
-            results: Sequence[Tensor] = combined.split(sizes, dim=-2)
-            if pool is not None:
-                results = [pool_tokens(part, pool) for part in results]
-            elif len(results) > 1 and not plan.asynchronous:
-                # A view would keep the whole batch alive; on a GPU that is cheaper than copies.
-                results = [part.clone() for part in results]
-            return [p.cpu().numpy() for p in results] if output == "numpy" else list(results)
-
-    def _finish(self, output: Output) -> None:
-        """Wait until the vectors of all batches so far have come."""
-        if output == "numpy" and self.bilm.plan().asynchronous:
-            torch.cuda.current_stream(self.device).synchronize()
+            return start_split(combined, sizes, pool, output, plan.asynchronous)
 
     @overload
     def similarity(  # type: ignore[overload-overlap]
@@ -583,13 +565,27 @@ class Elmo:
         check_sentences(sentences, self.config.text.tokenizer)
         return self._tokens_of(sentences)
 
-    def _tokens_of(self, sentences: Iterable[Sentence]) -> Iterator[tuple[str, ...]]:
+    def _token_blocks(self, sentences: Iterable[Sentence]) -> Iterator[Sequence[Sequence[str]]]:
+        """The same for sentences that are in memory, many at a time: no statement for each."""
+        if type(sentences) is not list:
+            yield from ([tokens] for tokens in self._tokens_of(sentences))
+            return
+        for first in range(0, len(sentences), BLOCK_SENTENCES):
+            block: list[Any] = sentences[first : first + BLOCK_SENTENCES]
+            if set(map(type, block)) == {list} and is_tokens(list(chain.from_iterable(block))):
+                yield block
+            else:  # one is text, or an error, which comes after the sentences before it
+                yield from ([tokens] for tokens in self._tokens_of(block, first))
+
+    def _tokens_of(
+        self, sentences: Iterable[Sentence], first: int = 0
+    ) -> Iterator[tuple[str, ...]]:
         """`tokens` of each, with a fast path for ``list[str]``.
 
         A tuple is made in half the time of a list, and the garbage collector does not look
         through it again and again while it waits for its batch.
         """
-        for number, sentence in enumerate(sentences):
+        for number, sentence in enumerate(sentences, first):
             if type(sentence) is list and is_tokens(sentence):
                 yield tuple(sentence)
             else:

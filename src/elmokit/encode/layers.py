@@ -6,9 +6,10 @@ torch is imported where it is needed: integrations without torch use the names o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypeAlias, TypedDict
 
 from elmokit.config import MAX_FLOAT
@@ -278,3 +279,52 @@ def pool_tokens(vectors: Tensor, pool: Pool) -> Tensor:
     if vectors.shape[-2] == 0:
         return vectors.new_zeros(*vectors.shape[:-2], vectors.shape[-1])
     return vectors.mean(dim=-2) if pool == "mean" else vectors.amax(dim=-2)
+
+
+def start_split(
+    combined: Tensor, sizes: Sequence[int], pool: Pool | None, output: str, asynchronous: bool
+) -> Callable[[], list[Any]]:
+    """Cut a batch, (N, D) or (L + 1, N, D), into its sentences, pooled where that is wanted.
+
+    What is returned waits for the sentences' vectors: from a GPU they are copied while it runs
+    the next batch.
+    """
+    from elmokit.engines import to_host
+
+    if asynchronous and pool is not None:
+        pooled = _pool_all(combined, sizes, pool)
+        if output == "torch":
+            return lambda: list(pooled)
+        rows = to_host(pooled)
+        return lambda: list(rows())
+    if pool is not None or output == "torch":
+        parts: list[Tensor] = list(combined.split(list(sizes), dim=-2))
+        if pool is not None:
+            parts = [pool_tokens(part, pool) for part in parts]
+        elif len(parts) > 1 and not asynchronous:
+            # A view would keep the whole batch alive; on a GPU that is cheaper than copies.
+            parts = [part.clone() for part in parts]
+        return lambda: [part.numpy() for part in parts] if output == "numpy" else parts
+    host = to_host(combined)
+
+    def cut() -> list[Any]:
+        array, stops = host(), list(accumulate(sizes))
+        views = [array[..., a:b, :] for a, b in zip([0, *stops], stops, strict=False)]
+        return views if asynchronous or len(views) == 1 else [view.copy() for view in views]
+
+    return cut
+
+
+def _pool_all(combined: Tensor, sizes: Sequence[int], pool: Pool) -> Tensor:
+    """`pool_tokens` of every sentence of a batch, with as many kernels as for one: (B, ..., D)."""
+    import torch
+
+    from elmokit.engines import to_device
+
+    lengths = to_device(torch.tensor(sizes, device="cpu"), combined.device)
+    tokens = combined if combined.dim() == 2 else combined.transpose(0, 1)  # (N, ..., D)
+    rows = torch.segment_reduce(
+        tokens.reshape(len(tokens), -1), pool, lengths=lengths, unsafe=True
+    )  # (B, ...)
+    rows = rows.masked_fill(lengths[:, None] == 0, 0)
+    return rows.view(len(sizes), *tokens.shape[1:])

@@ -322,6 +322,25 @@ def to_device(numbers: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
     return tensor.to(device)
 
 
+def to_host(tensor: Tensor) -> Callable[[], NDArray[Any]]:
+    """Start to copy a result to the host; what is returned waits for the array.
+
+    A GPU computes on meanwhile. The array of a CPU's tensor shares its memory.
+    """
+    if not tensor.is_cuda:
+        array = tensor.cpu().numpy()
+        return lambda: array
+    host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    done = torch.cuda.current_stream(tensor.device).record_event()
+
+    def wait() -> NDArray[Any]:
+        done.synchronize()
+        return host.numpy()
+
+    return wait
+
+
 # Threads: the two directions of a model are independent, so on two cores each takes one and no
 # operation is cut in parts. That is faster than torch's way, which cuts every operation, however
 # small, and whose threads wait for each other by spinning.

@@ -12,6 +12,8 @@ Result = TypeVar("Result")
 
 WINDOW_BATCHES = 8
 """Batches' worth of sentences that are prefetched and sorted by length."""
+BLOCK_SENTENCES = 256
+"""Sentences that are in memory already are checked and counted so many at a time."""
 
 
 def cut_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
@@ -36,40 +38,85 @@ def run_in_batches(
     length: Callable[[Item], int],
     run: Callable[[list[Item]], Sequence[Result]],
     budget: int,
-    prefetch: int = WINDOW_BATCHES,
-    finish: Callable[[], None] | None = None,
 ) -> Iterator[Result]:
     """Send a stream through `run` batch by batch and yield the results in the stream's order.
 
-    Only a window of the stream is in memory at a time: `prefetch` batches of `budget` tokens.
-    `finish` is called before results are yielded, where `run` only starts their computation.
+    Only a window of the stream is in memory at a time: `WINDOW_BATCHES` batches of `budget` tokens.
     """
-    for window, lengths in _windows(items, length, prefetch * budget):
-        results: list[Any] = [None] * len(window)
+
+    def start(batch: list[Item]) -> Callable[[], Sequence[Result]]:
+        results = run(batch)
+        return lambda: results
+
+    return run_blocks(([item] for item in items), length, start, budget, WINDOW_BATCHES)
+
+
+def run_blocks(
+    blocks: Iterable[Sequence[Item]],
+    length: Callable[[Item], int],
+    start: Callable[[list[Item]], Callable[[], Sequence[Result]]],
+    budget: int,
+    prefetch: int,
+    *,
+    ahead: bool = False,
+) -> Iterator[Result]:
+    """The same for a stream that comes in blocks, and for results that come later.
+
+    Args:
+        blocks: Items one after another, as many at a time as come at no cost.
+        length: Tokens of an item.
+        start: Starts a batch, and returns what waits for its results.
+        budget: Tokens of a batch.
+        prefetch: Batches of a window.
+        ahead: Whether the first batch of the next window is started before the results of a
+            window are yielded, so that a GPU has work while they are used.
+    """
+    started: list[Any] = []
+    for window, lengths in _windows(blocks, length, prefetch * budget):
+        last, started = started, []
         for batch in cut_batches(lengths, budget):
-            for i, result in zip(batch, run([window[i] for i in batch]), strict=True):
-                results[i] = result
-        if finish is not None:
-            finish()
-        results.reverse()
-        while results:  # none is referenced here once it is yielded
-            yield results.pop()
+            started.append((batch, start([window[i] for i in batch])))
+            yield from _in_order(last)  # empties it
+        if not ahead:
+            yield from _in_order(started)
+    yield from _in_order(started)
+
+
+def _in_order(started: list[tuple[list[int], Callable[[], Sequence[Any]]]]) -> Iterator[Any]:
+    """The results of a window's batches in the order of its items; none is held once yielded."""
+    results: list[Any] = [None] * sum(len(batch) for batch, _ in started)
+    while started:
+        batch, wait = started.pop()
+        for i, result in zip(batch, wait(), strict=True):
+            results[i] = result
+        del wait
+    results.reverse()
+    result = None
+    while results:
+        yield results.pop()
 
 
 def _windows(
-    items: Iterable[Item], length: Callable[[Item], int], budget: int
+    blocks: Iterable[Sequence[Item]], length: Callable[[Item], int], budget: int
 ) -> Iterator[tuple[list[Item], list[int]]]:
     """Windows of at most `budget` tokens (or one long item): the items, and their lengths."""
     window: list[Item] = []
     lengths: list[int] = []
     used = 0
-    for item in items:
-        size = length(item)
-        if window and used + size > budget:
-            yield window, lengths
-            window, lengths, used = [], [], 0
-        window.append(item)
-        lengths.append(size)
-        used += size
+    for block in blocks:
+        sizes = list(map(length, block))
+        total = sum(sizes)
+        if used + total <= budget:  # most blocks
+            window += block
+            lengths += sizes
+            used += total
+            continue
+        for item, size in zip(block, sizes, strict=True):
+            if window and used + size > budget:
+                yield window, lengths
+                window, lengths, used = [], [], 0
+            window.append(item)
+            lengths.append(size)
+            used += size
     if window:
         yield window, lengths
