@@ -1,4 +1,4 @@
-"""The engine of all directions at once, as a GPU and as a CPU runs it, against the reference."""
+"""The engine of all directions at once, which GPUs run, against the reference."""
 
 import pytest
 import torch
@@ -6,10 +6,8 @@ from drawn_layers import draw_layers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import elmokit
-from elmokit.engines import MOST_NUMBERS, MOST_ROWS, Clips, LstmState, batched, choose_engine
-from elmokit.engines.batched import CPU_AHEAD_TOKENS, BatchedEngine
-from elmokit.engines.cpu import PrepackedWeights
+from elmokit.engines import Clips, LstmState, batched, choose_engine
+from elmokit.engines.batched import BatchedEngine
 from elmokit.engines.reference import run_lstm
 from elmokit.model.packing import Packing
 
@@ -19,10 +17,7 @@ CPU = torch.device("cpu")
 @settings(max_examples=80)
 @given(
     seed=st.integers(0, 10_000),
-    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6).map(lambda n: sorted(n)[::-1])
-    | st.sampled_from(
-        [[CPU_AHEAD_TOKENS], [CPU_AHEAD_TOKENS + 1], [2 * CPU_AHEAD_TOKENS + 3, CPU_AHEAD_TOKENS]]
-    ),
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6).map(lambda n: sorted(n)[::-1]),
     directions=st.integers(1, 2),
     width=st.sampled_from([1, 3, 16]),
     cells=st.sampled_from([1, 5, 33]),
@@ -31,7 +26,6 @@ CPU = torch.device("cpu")
     projection_clip=st.sampled_from([None, 0.2, 3.0]),
     forget_bias=st.sampled_from([0.0, 1.0]),
     ahead=st.sampled_from([1, 4, 1000]),
-    on_cpu=st.booleans(),
 )
 def test_it_computes_what_the_reference_computes(
     seed,
@@ -44,7 +38,6 @@ def test_it_computes_what_the_reference_computes(
     projection_clip,
     forget_bias,
     ahead,
-    on_cpu,
 ):
     draw, out, layers = draw_layers(
         seed, directions, width=width, cells=cells, projection=projection
@@ -54,12 +47,9 @@ def test_it_computes_what_the_reference_computes(
     rows = len(lengths)
     state = LstmState(draw(directions, rows, cells), draw(directions, rows, out))
     clips = Clips(cell_clip, projection_clip)
-    prepacked = [PrepackedWeights(one, forget_bias, "float32") for one in layers]
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched, "AHEAD_TOKENS", ahead)
-        engine = BatchedEngine(
-            layers, clips, forget_bias, torch.float32, prepacked if on_cpu else None
-        )
+        engine = BatchedEngine(layers, clips, forget_bias, torch.float32)
         before = [part.clone() for part in state]
         outputs, ends = engine.run(x, packing, state)
     for part, kept in zip(state, before, strict=True):
@@ -72,39 +62,11 @@ def test_it_computes_what_the_reference_computes(
         torch.testing.assert_close(found_end, tuple(want_end), rtol=1e-5, atol=1e-5)
 
 
-def test_it_serves_few_sentences_of_a_small_exact_model(monkeypatch):
-    used = []
-    run = BatchedEngine.run
-    monkeypatch.setattr(BatchedEngine, "run", lambda *args: used.append(True) or run(*args))
-    elmo = elmokit.load("test-tiny")
-    sentences = [["one", "sentence"], ["another"]] * MOST_ROWS
-    assert len(sentences) > MOST_ROWS
-    elmo.encode(sentences[:1])  # the markers are read once, and they are few
-    used.clear()
-    among = elmo.encode(sentences, layers="all")[0]
-    assert not used
-    for count in (1, 2, MOST_ROWS):
-        few = elmo.encode(sentences[:count], layers="all")[0]
-        assert used
-        used.clear()
-        torch.testing.assert_close(torch.tensor(few), torch.tensor(among), rtol=1e-6, atol=1e-6)
-
-
-def test_large_matrices_are_not_kept_twice():
-    with torch.no_grad():
-        for matrix, engine in ((MOST_NUMBERS, "batched"), (MOST_NUMBERS + 1, "cpu")):
-            assert choose_engine(CPU, sentences=1, matrix=matrix).engine == engine
-            assert choose_engine(CPU, sentences=MOST_ROWS + 1, matrix=matrix).engine == "cpu"
-        for precision in ("bfloat16", "int8"):
-            assert choose_engine(CPU, precision=precision, sentences=1, matrix=1).engine == "cpu"
-    assert choose_engine(CPU, sentences=1, matrix=1).engine == "reference"
-
-
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_choice_for_a_gpu(grad, precision):
     with torch.set_grad_enabled(grad):
-        plan = choose_engine(torch.device("cuda"), precision=precision, sentences=1)
+        plan = choose_engine(torch.device("cuda"), precision=precision)
     assert plan.engine == ("reference" if grad else "batched")
     assert plan.dtype == (None if grad else getattr(torch, precision))
     assert plan.rows is None

@@ -2,14 +2,16 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import elmokit
 from elmokit.config import LstmConfig
-from elmokit.engines import Clips, LstmState, LstmWeights, Words, cpu
-from elmokit.engines.cpu import CpuEngine, PrepackedWeights
+from elmokit.engines import Clips, LstmState, LstmWeights, Words, cpu, cpu_probe
+from elmokit.engines.cpu import AHEAD_ROWS, CpuEngine, PrepackedWeights
 from elmokit.engines.reference import ReferenceEngine
 from elmokit.model.lstm import BiLstm
 from elmokit.model.packing import Packing
@@ -63,12 +65,17 @@ clip_strategy = {
 }
 
 
-@settings(max_examples=80)
+@settings(max_examples=120)
 @given(
-    **layer_strategy,
+    **{
+        **layer_strategy,
+        "lengths": lengths_strategy
+        | st.sampled_from([[AHEAD_ROWS], [AHEAD_ROWS + 1], [2 * AHEAD_ROWS + 3, AHEAD_ROWS]]),
+    },
     **clip_strategy,
     rows=st.sampled_from([1, 2, 3, 5, None]),
     direction=st.sampled_from(["forward", "backward"]),
+    scripted=st.booleans(),
 )
 def test_slots_compute_what_the_reference_computes(
     seed,
@@ -81,6 +88,7 @@ def test_slots_compute_what_the_reference_computes(
     forget_bias,
     rows,
     direction,
+    scripted,
 ):
     width = width if projection else cells
     drawn = Drawn(seed, lengths, width, cells, projection)
@@ -88,7 +96,9 @@ def test_slots_compute_what_the_reference_computes(
 
     reference = ReferenceEngine([drawn.weights], clips, forget_bias)
     slots = CpuEngine([PrepackedWeights(drawn.weights, forget_bias, "float32")], clips)
-    with torch.no_grad():
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        if not scripted:
+            patch.setattr(cpu, "_scripted", lambda: cpu.run_steps)
         want = drawn.run(reference, direction)
         for found in (
             drawn.run(reference, direction, rows),
@@ -96,6 +106,49 @@ def test_slots_compute_what_the_reference_computes(
         ):
             for one, other in zip(found, want, strict=True):
                 torch.testing.assert_close(one, other, **CLOSE)
+
+
+def test_torchscript_compiles_the_steps():
+    assert cpu._scripted() is not cpu.run_steps
+
+
+def test_steps_run_where_torchscript_does_not(monkeypatch, tiny):
+    want = tiny.encode([["one", "sentence"]], layers="all")
+
+    def fails(source):
+        raise RuntimeError("no TorchScript in this torch")
+
+    monkeypatch.setattr(torch.jit, "CompilationUnit", fails)
+    cpu._scripted.cache_clear()
+    try:
+        found = elmokit.load("test-tiny").encode([["one", "sentence"]], layers="all")
+        assert cpu._scripted() is cpu.run_steps
+    finally:
+        cpu._scripted.cache_clear()
+    np.testing.assert_allclose(found[0], want[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_few_sentences_get_the_vectors_that_they_get_among_many(precision):
+    if precision not in cpu_probe.probe().precisions:
+        pytest.skip("not run by this CPU")
+    elmo = elmokit.load("test-tiny", precision=precision)
+    sentences = [["one", "sentence"], ["another"], ["a", "third", "one", "of", "six"]] * 30
+    among = elmo.encode(sentences, layers="all")
+    for count in (1, 2, 4, 8):
+        few = elmo.encode(sentences[:count], layers="all")
+        for one, other in zip(few, among, strict=False):
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_large_matrices_have_no_copy_for_one_row(monkeypatch):
+    drawn = Drawn(0, [2], 3, 5, projection=True)
+    small = PrepackedWeights(drawn.weights, 1.0, "float32")
+    assert small.recurrent(1) != (small.state, small.projection)
+    assert small.recurrent(2) == (small.state, small.projection)
+    monkeypatch.setattr(cpu, "MOST_NUMBERS", drawn.weights.state.numel() - 1)
+    large = PrepackedWeights(drawn.weights, 1.0, "float32")
+    assert large.recurrent(1) == (large.state, large.projection)
 
 
 @settings(max_examples=40)

@@ -369,7 +369,7 @@ class Elmo:
         # The markers' own vectors are nobody's, but a sentence without words has nothing else.
         markers = state == "carry" or not all(batch)
         with no_gradients(), ExitStack() as stack:
-            plan = self.bilm.plan(len(batch))  # without gradients, which it depends on
+            plan = self.bilm.plan()  # without gradients, which it depends on
             if plan.split_threads:
                 stack.enter_context(split_threads())
             initial = self._initial.before_bos if markers else self._initial.after_bos

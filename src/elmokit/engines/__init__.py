@@ -7,10 +7,9 @@ prepared once.
 
 reference is a plain loop in torch, differentiable, against which the others are tested; cpu is
 inference on CPUs by continuous batching, with prepacked matmuls of three precisions; batched runs
-all directions in one batched matmul, for inference on GPUs and for a few sentences on a CPU; train
-is truncated back-propagation through windows; cpu_probe finds out which precisions this CPU runs;
-triton holds the kernels for GPUs. Here are what they share: the protocol, `choose_engine`, devices,
-threads and forks.
+all directions in one batched matmul, for inference on GPUs; train is truncated back-propagation
+through windows; cpu_probe finds out which precisions this CPU runs; triton holds the kernels for
+GPUs. Here are what they share: the protocol, `choose_engine`, devices, threads and forks.
 """
 
 from __future__ import annotations
@@ -48,12 +47,6 @@ BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32_768
 """Tokens run together when the caller does not say."""
 ROWS = 64
 """Sentences that a CPU runs at a time: enough for full matmuls, few enough for its cache."""
-MOST_ROWS = 4
-"""Up to so many sentences are a few: a step takes microseconds, and what counts is the number of
-operations. Two threads with a direction each would wait for the interpreter most of the time."""
-MOST_NUMBERS = 1 << 21
-"""Numbers of the state's matrix, times rows: with more, each direction has enough to do for a
-thread of its own, and a model with larger matrices keeps no second copy of them."""
 
 
 # The protocol
@@ -200,8 +193,6 @@ def choose_engine(
     dtype: torch.dtype = torch.float32,
     *,
     precision: Precision = "float32",
-    sentences: int | None = None,
-    matrix: int = 0,
     windows: bool = False,
 ) -> EnginePlan:
     """Decide how to run, from all that it depends on; whether gradients are taken is torch's say.
@@ -210,14 +201,9 @@ def choose_engine(
         device: Where the weights are.
         dtype: Their type.
         precision: The type of the matmuls that the user chose.
-        sentences: How many are run together; None: many.
-        matrix: Numbers of the state's matrix, 4H x P.
         windows: Whether the batch is windows of truncated back-propagation.
     """
-    few = sentences is not None and sentences <= MOST_ROWS and sentences * matrix <= MOST_NUMBERS
-    alone = sentences == 1
-    grad = torch.is_grad_enabled()
-    return _choose(device.type, dtype, precision, few, alone, windows, grad)
+    return _choose(device.type, dtype, precision, windows, torch.is_grad_enabled())
 
 
 @functools.cache
@@ -225,19 +211,15 @@ def _choose(
     device: str,
     dtype: torch.dtype,
     precision: Precision,
-    few: bool,
-    alone: bool,
     windows: bool,
     grad: bool,
 ) -> EnginePlan:
     cpu, cuda = device == "cpu", device == "cuda"
     prepacked = cpu and not grad and dtype == torch.float32
-    # The few rows' matmuls are exact: int8 alone would not give what int8 among others gives.
-    few = few and prepacked and precision == "float32"
     engine: Literal["reference", "cpu", "batched", "train"] = "reference"
     if windows:
         engine = "train"
-    elif few or (cuda and not grad):
+    elif cuda and not grad:
         engine = "batched"
     elif prepacked:
         engine = "cpu"
@@ -247,8 +229,7 @@ def _choose(
         dtype=(torch.bfloat16 if half else torch.float32) if cuda and engine == "batched" else None,
         prepacked=prepacked,
         rows=ROWS if cpu and not grad else None,
-        # One sentence alone, or a few, are cut between the cores in another way.
-        split_threads=cpu and not grad and not few and not alone,
+        split_threads=cpu and not grad,
         batch_tokens=BATCH_TOKENS if cpu else GPU_BATCH_TOKENS,
         prefetch_tokens=0 if cpu else 524_288,
         cnn_words=256 if cpu else 8192,

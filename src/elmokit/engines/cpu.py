@@ -13,12 +13,17 @@ they should, torch's plain matmul serves, in float32 alone.
 - The forget bias is part of the bias, and the bias of the input matmul.
 - The input matmul is taken before the steps: once per distinct word in the first layer, for a few
   steps at a time above it.
+
+The steps themselves are compiled by TorchScript, which is part of torch and needs no compiler: a
+step of one row takes microseconds, as long as the interpreter needs to launch its operations.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Generic, TypeVar
@@ -55,108 +60,73 @@ PREPACKED_FOR = 64
 """Rows in mind when a matrix is prepacked; it serves any number of rows. What a row gives does not
 depend on its neighbours, but for the order of additions, which may differ for a row alone."""
 
-INT8_LEVELS = 127
-INT8_ZERO = 128  # activations are stored without a sign: fast on every CPU with int8 matmuls
-TINY = 1e-30  # a row of zeros keeps a scale
+MOST_NUMBERS = 1 << 21
+"""A larger matrix has no copy for one row: reading it from memory takes the time, in any order."""
 
 
 class PackedMatmul:
-    """x times a fixed matrix (n, k): torch's own matmul, where oneDNN's does not serve."""
+    """x times a fixed matrix (n, k).
 
-    def __init__(self, matrix: Tensor) -> None:
-        self._matrix = matrix.t().contiguous()  # (k, n)
+    Args:
+        kind: A precision of oneDNN's prepacked matmuls, or ``"plain"``: torch's own.
+        parts: What the functions below take of it.
+    """
+
+    def __init__(self, kind: str, parts: list[Tensor]) -> None:
+        self.kind = kind
+        self.parts = parts
 
     def __call__(self, x: Tensor) -> Tensor:
         """(b, k) to (b, n), in float32."""
-        return x @ self._matrix
+        return multiply(self.kind, self.parts, x)
 
     def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
         """Write the matmul plus `other` (b, n) to `out`."""
-        return torch.addmm(other, x, self._matrix, out=out)
+        return multiply_add(self.kind, self.parts, other, x, out)
 
     def linear(self, bias: Tensor, x: Tensor) -> Tensor:
         """The matmul plus a bias (n,)."""
-        return torch.addmm(bias, x, self._matrix)
+        if self.kind == "float32":
+            result: Tensor = torch.ops.mkldnn._linear_pointwise(
+                x, self.parts[0], bias, "none", [], ""
+            )
+            return result
+        return self.linear_add(bias, x, x.new_empty(len(x), len(bias)))
 
 
-class _Float32Matmul(PackedMatmul):
+def _plain(matrix: Tensor) -> PackedMatmul:
+    """The matmul of torch itself, for one row and where oneDNN's does not serve."""
+    # In the order in which a CPU reads it for one row: a wide result is a sum of rows, a narrow
+    # one has a long scalar product for each of its numbers.
+    wide = len(matrix) >= matrix.shape[1]
+    return PackedMatmul("plain", [matrix.t().contiguous() if wide else matrix.clone().t()])
+
+
+def _float32(matrix: Tensor) -> PackedMatmul:
     """Prepacked float32: exact."""
-
-    def __init__(self, matrix: Tensor) -> None:
-        self._matrix = torch.ops.mkldnn._reorder_linear_weight(matrix, PREPACKED_FOR)
-        self._multiply = torch.ops.mkldnn._linear_pointwise.default
-
-    def __call__(self, x: Tensor) -> Tensor:
-        result: Tensor = self._multiply(x, self._matrix, None, "none", [], "")
-        return result
-
-    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
-        return torch.add(self(x), other, out=out)
-
-    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
-        result: Tensor = self._multiply(x, self._matrix, bias, "none", [], "")
-        return result
+    packed = torch.ops.mkldnn._reorder_linear_weight(matrix, PREPACKED_FOR)
+    return PackedMatmul("float32", [packed])
 
 
-class _Bfloat16Matmul(PackedMatmul):
+def _bfloat16(matrix: Tensor) -> PackedMatmul:
     """Both sides in bfloat16, summed in float32, the result rounded to bfloat16."""
-
-    def __init__(self, matrix: Tensor) -> None:
-        self._matrix = torch.ops.mkldnn._reorder_linear_weight(matrix.bfloat16(), PREPACKED_FOR)
-        self._multiply = torch.ops.mkldnn._linear_pointwise.default
-
-    def __call__(self, x: Tensor) -> Tensor:
-        result: Tensor = self._multiply(x.bfloat16(), self._matrix, None, "none", [], "")
-        return result.float()
-
-    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
-        result = self._multiply(x.bfloat16(), self._matrix, None, "none", [], "")
-        return out.copy_(result).add_(other)  # faster than one sum of two types
-
-    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
-        return self(x).add_(bias)
+    packed = torch.ops.mkldnn._reorder_linear_weight(matrix.bfloat16(), PREPACKED_FOR)
+    return PackedMatmul("bfloat16", [packed])
 
 
-class _Int8Matmul(PackedMatmul):
+def _int8(matrix: Tensor) -> PackedMatmul:
     """Both sides in 8 bits, with a scale for each row of x and each row of the matrix."""
-
-    def __init__(self, matrix: Tensor) -> None:
-        largest = matrix.abs().amax(dim=1, keepdim=True).clamp_min_(TINY)  # (n, 1)
-        levels = (matrix * (INT8_LEVELS / largest)).round_().to(torch.int8)  # (n, k)
-        self._matrix = torch.ops.onednn.qlinear_prepack(levels, [PREPACKED_FOR, matrix.shape[1]])
-        self._scales = largest[:, 0] / INT8_LEVELS**2  # (n,); x's own levels are in it
-        self._zeros = matrix.new_zeros(len(matrix), dtype=torch.int32)
-        self._multiply = torch.ops.onednn.qlinear_pointwise.default
-
-    def __call__(self, x: Tensor) -> Tensor:
-        result, largest = self._scaled(x)
-        return result.mul_(largest)
-
-    def linear_add(self, other: Tensor, x: Tensor, out: Tensor) -> Tensor:
-        result, largest = self._scaled(x)
-        return torch.addcmul(other, result, largest, out=out)
-
-    def linear(self, bias: Tensor, x: Tensor) -> Tensor:
-        result, largest = self._scaled(x)
-        return torch.addcmul(bias, result, largest)
-
-    def _scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The matmul with each row's largest value taken for 1, and these values: (b, 1)."""
-        largest = x.abs().amax(dim=1, keepdim=True).clamp_min_(TINY)
-        levels = (x * (INT8_LEVELS / largest)).round_().to(torch.int8)
-        # INT8_ZERO more, in bits: torch turns floats into numbers without a sign one by one.
-        levels = levels.view(torch.uint8).bitwise_xor_(INT8_ZERO)
-        result: Tensor = self._multiply(
-            *(levels, 1.0, INT8_ZERO, self._matrix, self._scales, self._zeros),
-            *(None, 1.0, 0, torch.float32, "none", [], ""),
-        )
-        return result, largest
+    largest = matrix.abs().amax(dim=1, keepdim=True).clamp_min_(1e-30)  # (n, 1)
+    levels = (matrix * (127 / largest)).round_().to(torch.int8)  # (n, k)
+    packed = torch.ops.onednn.qlinear_prepack(levels, [PREPACKED_FOR, matrix.shape[1]])
+    scales = largest[:, 0] / 127**2  # (n,); x's own levels are in it
+    return PackedMatmul("int8", [packed, scales, matrix.new_zeros(len(matrix), dtype=torch.int32)])
 
 
-MATMULS: dict[Precision, type[PackedMatmul]] = {
-    "float32": _Float32Matmul,
-    "bfloat16": _Bfloat16Matmul,
-    "int8": _Int8Matmul,
+MATMULS: dict[Precision, Callable[[Tensor], PackedMatmul]] = {
+    "float32": _float32,
+    "bfloat16": _bfloat16,
+    "int8": _int8,
 }
 TRIED_ERROR: dict[Precision, float] = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.03}
 """The largest relative error of a matmul that works."""
@@ -175,7 +145,7 @@ def works(precision: Precision) -> str:
         numbers = torch.arange(70 * 40, dtype=torch.float32, device="cpu")
         matrix = (numbers * 0.37).sin_().view(70, 40)
         x, bias = (numbers[: 5 * 40] * 0.73).cos_().view(5, 40), numbers[:70] / 70
-        plain = PackedMatmul(matrix)
+        plain = _plain(matrix)
         try:
             matmul = MATMULS[precision](matrix)
             for rows in (x, x[:1]):
@@ -215,7 +185,7 @@ def prepack(matrix: Tensor, precision: Precision) -> PackedMatmul:
     wrong = works(precision)
     if wrong and precision != "float32":
         raise ConfigError(f"precision={precision!r}: {wrong}; use 'float32'")
-    return (PackedMatmul if wrong else MATMULS[precision])(matrix)
+    return (_plain if wrong else MATMULS[precision])(matrix)
 
 
 def for_outliers(precision: Precision) -> Precision:
@@ -290,7 +260,7 @@ class PrepackedWeights:
     """The matrices of one layer in one direction, prepacked.
 
     Args:
-        weights: As the reference engine takes them; they are not kept.
+        weights: As the reference engine takes them.
         forget_bias: Added to the forget gate.
         precision: The type of the matmuls.
         reads_words: Whether the layer's inputs are the vectors of words.
@@ -317,10 +287,26 @@ class PrepackedWeights:
         self.projection: PackedMatmul | None = (
             None if weights.projection is None else prepack(weights.projection.detach() * 2, wide)
         )
+        small = precision == "float32" and weights.state.numel() <= MOST_NUMBERS
+        self._weights = weights if small else None
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The inputs' part of the gates: (n, P) to (n, 4H)."""
         return self.input.linear(self.bias, x)
+
+    def recurrent(self, rows: int) -> tuple[PackedMatmul, PackedMatmul | None]:
+        """The matmuls of a step, the state's and the projection's."""
+        return self._of_one_row if rows == 1 else (self.state, self.projection)
+
+    @functools.cached_property
+    def _of_one_row(self) -> tuple[PackedMatmul, PackedMatmul | None]:
+        if self._weights is None:
+            return self.state, self.projection
+        projection = self._weights.projection
+        return (
+            _plain(doubled_g(self._weights.state)),
+            None if projection is None else _plain(projection.detach() * 2),
+        )
 
 
 def doubled_g(gates: Tensor) -> Tensor:
@@ -329,6 +315,134 @@ def doubled_g(gates: Tensor) -> Tensor:
     hidden = len(gates) // 4
     changed[2 * hidden : 3 * hidden] *= 2
     return changed
+
+
+# What TorchScript compiles. It runs many small operations without the interpreter: each costs half
+# as much, and two threads do not wait for each other's interpreter lock.
+
+
+def multiply(kind: str, parts: list[Tensor], x: Tensor) -> Tensor:
+    """The matmul of a `PackedMatmul`."""
+    if kind == "int8":
+        result, largest = multiply_int8(parts, x)
+        return result.mul_(largest)
+    if kind == "plain":
+        return torch.mm(x, parts[0])
+    own = x.to(torch.bfloat16) if kind == "bfloat16" else x
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(own, parts[0], None, "none", [], "")
+    return found.to(torch.float32)
+
+
+def multiply_add(kind: str, parts: list[Tensor], other: Tensor, x: Tensor, out: Tensor) -> Tensor:
+    """Write the matmul plus `other` to `out`."""
+    if kind == "plain":
+        return torch.addmm(other, x, parts[0], out=out)
+    if kind == "bfloat16":
+        half = x.to(torch.bfloat16)
+        out.copy_(torch.ops.mkldnn._linear_pointwise(half, parts[0], None, "none", [], ""))
+        return out.add_(other)  # faster than one sum of two types
+    if kind == "int8":
+        result, largest = multiply_int8(parts, x)
+        return torch.addcmul(other, result, largest, out=out)
+    return torch.add(multiply(kind, parts, x), other, out=out)
+
+
+def multiply_int8(parts: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """The matmul with each row's largest value taken for 1, and these values: (b, 1)."""
+    largest = x.abs().amax(1, keepdim=True).clamp_min_(1e-30)  # a row of zeros keeps a scale
+    levels = (x * (127 / largest)).round_().to(torch.int8)
+    # Without a sign: fast on every CPU with int8 matmuls. 128 more, in bits: torch turns floats
+    # into numbers without a sign one by one.
+    unsigned = levels.to(torch.uint8).bitwise_xor_(128)
+    # fmt: off
+    result = torch.ops.onednn.qlinear_pointwise(
+        unsigned, 1.0, 128, parts[0], parts[1], parts[2],
+        None, 1.0, 0, torch.float32, "none", [], "",
+    )
+    # fmt: on
+    return result, largest
+
+
+def run_steps(
+    sizes: list[int],
+    table: Tensor,
+    indices: Tensor | None,
+    cell: Tensor,
+    hidden: Tensor,
+    buffers: list[Tensor],
+    outputs: Tensor,
+    state: tuple[str, list[Tensor]],
+    projection: tuple[str, list[Tensor]] | None,
+    cell_clip: float | None,
+    projection_clip: float | None,
+) -> Tensor:
+    """Some steps of one direction of a layer.
+
+    Args:
+        sizes: Rows running at each step, never rising.
+        table: The inputs' part of the gates (n, 4H): of each token, or of each word.
+        indices: The word at each token, or None.
+        cell: The doubled cell state, (b, H); updated in place.
+        hidden: (b, P).
+        buffers: Gates and inputs' part (b, 4H), o tanh(c) (b, H).
+        outputs: Written: (n, P).
+        state: Kind and parts of the state's matmul.
+        projection: The same of the projection, or None.
+        cell_clip: Bound on the doubled cell state.
+        projection_clip: Bound on the output.
+
+    Returns:
+        The last step's hidden state, a part of `outputs`.
+    """
+    gates, gathered, inner = buffers[0], buffers[1], buffers[2]
+    i, f, g, o = gates.chunk(4, 1)
+    rows = len(cell)
+    written = outputs.split(sizes)
+    read = (table if indices is None else indices).split(sizes)
+    for step, running in enumerate(sizes):
+        if running < rows:
+            rows = running
+            cell, hidden, inner = cell[:rows], hidden[:rows], inner[:rows]
+            gates, gathered = gates[:rows], gathered[:rows]
+            i, f, g, o = gates.chunk(4, 1)
+        ahead = read[step]
+        if indices is not None:
+            ahead = torch.index_select(table, 0, ahead, out=gathered)
+        multiply_add(state[0], state[1], ahead, hidden, gates)  # (b, 4H)
+        gates.sigmoid_()
+        cell.mul_(f).addcmul_(i, g, value=4).sub_(i, alpha=2)
+        if cell_clip is not None:
+            cell.clamp_(-cell_clip, cell_clip)
+        torch.sigmoid(cell, out=inner).mul_(o).sub_(o, alpha=0.5)  # (b, H)
+        hidden = written[step]
+        if projection is None:
+            torch.mul(inner, 2, out=hidden)
+        else:
+            if projection[0] == "plain":
+                torch.mm(inner, projection[1][0], out=hidden)
+            else:
+                hidden.copy_(multiply(projection[0], projection[1], inner))
+            if projection_clip is not None:
+                hidden.clamp_(-projection_clip, projection_clip)
+    return hidden
+
+
+@functools.cache
+def _scripted() -> Callable[..., Tensor]:
+    """`run_steps` by TorchScript, or as it is where that does not compile it."""
+    functions = (multiply, multiply_add, multiply_int8, run_steps)
+    try:
+        source = "\n".join(inspect.getsource(function) for function in functions)
+        script: Callable[..., Tensor] = torch.jit.CompilationUnit(source).run_steps
+    except Exception:  # no source, or whatever another version of torch raises
+        return run_steps
+
+    def run(*arguments: object) -> Tensor:
+        # Nothing is specialised to the shapes seen first: that takes long, and gains nothing.
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return script(*arguments)
+
+    return run
 
 
 class CpuEngine:
@@ -347,7 +461,7 @@ class CpuEngine:
         """See `Engine`."""
         tokens = sum(packing.batch_sizes)
         outputs = state.hidden.new_empty(len(self._weights), tokens, self._weights[0].width)
-        ends = run_in_parallel(
+        cells = run_in_parallel(
             [
                 partial(
                     _run_direction,
@@ -361,7 +475,7 @@ class CpuEngine:
                 for d, weights in enumerate(self._weights)
             ]
         )
-        return outputs, LstmState(*map(torch.stack, zip(*ends, strict=True)))
+        return outputs, LstmState(torch.stack(cells), outputs.index_select(1, packing.last))
 
 
 def _run_direction(
@@ -371,91 +485,64 @@ def _run_direction(
     weights: PrepackedWeights,
     clips: Clips,
     outputs: Tensor,
-) -> LstmState:
-    """Write the outputs (N, P) of one direction; returns the state of each sentence at its end."""
+) -> Tensor:
+    """Write the outputs (N, P) of one direction; returns each sentence's last cell state."""
     sizes, refills = packing.batch_sizes, packing.refills
     rows = sizes[0] if sizes else 0
-    ahead = _word_gates(x, sizes, weights) if isinstance(x, Words) else _gates(x, sizes, weights)
     cell = state.cell[:rows] * 2  # (b, H), doubled throughout
     hidden = state.hidden[:rows]  # (b, P)
-    buffers = _Buffers(rows, weights.hidden)
-    bound = None if clips.cell is None else 2 * clips.cell
-    numbers: list[Tensor] = []  # the sentences that are finished
-    ends: list[LstmState] = []  # and their final states
-    done = 0
-    for step, running in enumerate(sizes):
-        if running < rows:
-            numbers.append(refills.last[running:rows])
-            ends.append(LstmState(cell[running:], hidden[running:]))
-            cell, hidden, rows = cell[:running], hidden[:running], running
-            buffers = buffers.first(running)
-        if (refill := refills.at.get(step)) is not None:
-            numbers.append(refill.finished)
-            ends.append(
-                LstmState(cell.index_select(0, refill.rows), hidden.index_select(0, refill.rows))
+    ends = torch.empty_like(state.cell)  # (B, H)
+    # Whatever the default type and device of the code around.
+    make = partial(torch.empty, dtype=torch.float32, device="cpu")
+    blocks = _word_gates(x, sizes, weights) if isinstance(x, Words) else _gates(x, sizes, weights)
+    gates, inner = make(rows, 4 * weights.hidden), make(rows, weights.hidden)
+    buffers = [gates, torch.empty_like(gates) if isinstance(x, Words) else gates, inner]
+    matmuls = [None if one is None else (one.kind, one.parts) for one in weights.recurrent(rows)]
+    bounds = None if clips.cell is None else 2 * clips.cell, clips.projection
+    run = _scripted()
+    cuts = [*sorted(refills.at), len(sizes)]
+    step = done = 0
+    for table, indices, count in blocks:
+        last, used = step + count, 0
+        while step < last:
+            if (refill := refills.at.get(step)) is not None:
+                # Rows that have finished for good keep their cell state to the end.
+                ends.index_copy_(0, refill.finished, cell.index_select(0, refill.rows))
+                cell.index_copy_(0, refill.rows, state.cell[refill.started] * 2)
+                # The old hidden state is part of `outputs`, which must stay as they are.
+                hidden = hidden.index_copy(0, refill.rows, state.hidden[refill.started])
+            stop = min(last, cuts[bisect_right(cuts, step)])
+            own = sizes[step:stop]
+            n = sum(own)
+            at = slice(used, used + n)
+            tokens = (table[at], None) if indices is None else (table, indices[at])
+            hidden = run(
+                *(own, *tokens, cell, hidden, buffers, outputs[done : done + n]),
+                *(*matmuls, *bounds),
             )
-            cell.index_copy_(0, refill.rows, state.cell[refill.started] * 2)
-            # The old hidden state is part of `outputs`, which must stay as they are.
-            hidden = hidden.index_copy(0, refill.rows, state.hidden[refill.started])
-        gates, i, f, g, o, inner = buffers
-        weights.state.linear_add(next(ahead), hidden, out=gates)  # (b, 4H)
-        gates.sigmoid_()
-        cell.mul_(f).addcmul_(i, g, value=4).sub_(i, alpha=2)
-        if bound is not None:
-            cell.clamp_(-bound, bound)
-        torch.sigmoid(cell, out=inner).mul_(o).sub_(o, alpha=0.5)  # (b, H)
-        hidden = outputs[done : done + running]
-        if weights.projection is None:
-            torch.mul(inner, 2, out=hidden)
-        elif clips.projection is None:
-            hidden.copy_(weights.projection(inner))
-        else:
-            projected = weights.projection(inner)  # (b, P)
-            torch.clamp(projected, -clips.projection, clips.projection, out=hidden)
-        done += running
-    numbers.append(refills.last[:rows])
-    ends.append(LstmState(cell, hidden))
-    in_order = torch.argsort(torch.cat(numbers))
-    return LstmState(
-        torch.cat([end.cell for end in ends]).index_select(0, in_order).mul_(0.5),
-        torch.cat([end.hidden for end in ends]).index_select(0, in_order),
-    )
+            step, used, done = stop, used + n, done + n
+    return ends.index_copy_(0, refills.last, cell).mul_(0.5)
 
 
-class _Buffers(tuple[Tensor, ...]):
-    """The gates (b, 4H), views of the four, and o tanh(c) (b, H): made once, used every step."""
-
-    def __new__(cls, rows: int, hidden: int) -> _Buffers:
-        shapes = (rows, 4 * hidden), (rows, hidden)
-        # Whatever the default type and device of the code around.
-        make = partial(torch.empty, dtype=torch.float32, device="cpu")
-        return cls._around(*map(make, shapes))
-
-    @classmethod
-    def _around(cls, gates: Tensor, inner: Tensor) -> _Buffers:
-        return super().__new__(cls, (gates, *gates.chunk(4, dim=1), inner))
-
-    def first(self, rows: int) -> _Buffers:
-        """The same for the first rows."""
-        return self._around(self[0][:rows], self[-1][:rows])
+Block = tuple[Tensor, Tensor | None, int]
+"""Gates, the index of each token's among them if they are those of words, the number of steps."""
 
 
-def _gates(x: Tensor, sizes: Sequence[int], weights: PrepackedWeights) -> Iterator[Tensor]:
-    """The inputs' part of the gates, step by step, (b, 4H) each; taken a few steps ahead."""
+def _gates(x: Tensor, sizes: Sequence[int], weights: PrepackedWeights) -> Iterator[Block]:
+    """The inputs' part of the gates, of a few steps at a time."""
     start = step = 0
     while step < len(sizes):
         stop, end = start + sizes[step], step + 1
         while end < len(sizes) and stop - start + sizes[end] <= AHEAD_ROWS:
             stop += sizes[end]
             end += 1
-        yield from weights.from_inputs(x[start:stop]).split(list(sizes[step:end]))
+        yield weights.from_inputs(x[start:stop]), None, end - step
         start, step = stop, end
 
 
-def _word_gates(words: Words, sizes: Sequence[int], weights: PrepackedWeights) -> Iterator[Tensor]:
+def _word_gates(words: Words, sizes: Sequence[int], weights: PrepackedWeights) -> Iterator[Block]:
     """The same by way of a table: once per distinct word of the batch, or of a part of it."""
     room = max(TABLE_WORDS, TABLE_BYTES // (16 * weights.hidden))
-    gathered = weights.bias.new_empty(sizes[0] if sizes else 0, 4 * weights.hidden)
     start = step = 0
     while step < len(sizes):
         vectors, indices = words.vectors, words.indices[start:]
@@ -469,12 +556,8 @@ def _word_gates(words: Words, sizes: Sequence[int], weights: PrepackedWeights) -
                 end += 1
             used, indices = indices[: stop - start].unique(return_inverse=True)
             vectors = vectors.index_select(0, used)
-        table = torch.cat([weights.from_inputs(some) for some in vectors.split(TABLE_PIECE)])
-        first = 0
-        for size in sizes[step:end]:
-            at = indices[first : first + size]
-            yield torch.index_select(table, 0, at, out=gathered[:size])
-            first += size
+        pieces = [weights.from_inputs(some) for some in vectors.split(TABLE_PIECE)]
+        yield pieces[0] if len(pieces) == 1 else torch.cat(pieces), indices, end - step
         start, step = stop, end
 
 

@@ -51,9 +51,9 @@ class BiLM(nn.Module):
             if isinstance(module, BiLstm | LstmLayer | Linear):
                 module.forget_prepared()
 
-    def plan(self, sentences: int | None = None) -> EnginePlan:
-        """How so many sentences are run here; None: many."""
-        return self.lstm.plan(sentences)
+    def plan(self) -> EnginePlan:
+        """How batches are run here."""
+        return self.lstm.plan()
 
     def zero_states(self, rows: int) -> list[LstmState]:
         """A zero initial state of every LSTM layer for a batch of so many sentences."""

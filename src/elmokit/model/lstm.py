@@ -109,15 +109,13 @@ class BiLstm(nn.Module):
             for _ in range(self.config.layers)
         ]
 
-    def plan(self, sentences: int | None = None, *, windows: bool = False) -> EnginePlan:
-        """How so many sentences are run; None: many."""
+    def plan(self, *, windows: bool = False) -> EnginePlan:
+        """How batches are run."""
         some = self._layer(self.directions[0], 0)
         return choose_engine(
             some.bias.device,
             some.bias.dtype,
             precision=some.precision,
-            sentences=sentences,
-            matrix=4 * self.config.cells * self.config.width,
             windows=windows,
         )
 
@@ -139,9 +137,7 @@ class BiLstm(nn.Module):
         Yields:
             The output of each LSTM layer; what is not asked for is not computed.
         """
-        # Where rows pass from sentence to sentence, a few sentences are run like many.
-        sentences = None if packing.refills.at else packing.sentences
-        plan = self.plan(sentences, windows=isinstance(packing, Windows))
+        plan = self.plan(windows=isinstance(packing, Windows))
         kind = tokens.dtype
         x: Inputs
         if plan.engine == "cpu" and packing.words is not None:
@@ -174,13 +170,10 @@ class BiLstm(nn.Module):
             return ReferenceEngine(weights, clips, config.forget_bias)
         if plan.engine == "train":
             return TrainEngine(stack_weights(weights, dtype), clips, config.forget_bias)
-        prepacked = None
-        if plan.prepacked:
-            prepacked = [layer.prepacked(config.forget_bias) for layer in layers]
-            if plan.engine == "cpu":
-                return CpuEngine(prepacked, clips)
+        if plan.engine == "cpu":
+            return CpuEngine([layer.prepacked(config.forget_bias) for layer in layers], clips)
         return self._batched[number].get(
             [tensor for one in weights for tensor in one],
             f"{dtype} {config.forget_bias}",
-            lambda: BatchedEngine(weights, clips, config.forget_bias, dtype, prepacked),
+            lambda: BatchedEngine(weights, clips, config.forget_bias, dtype),
         )
