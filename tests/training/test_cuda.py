@@ -7,6 +7,7 @@ import torch
 from small_runs import SMALL, changed, make_corpus
 from train_cases import Case
 
+from elmokit.checkpoints.quantized import round_int4_for_inputs
 from elmokit.engines import LstmState
 from elmokit.training.checkpoint import latest_snapshot
 from elmokit.training.pretrain import pretrain
@@ -214,3 +215,11 @@ def test_vectors_on_a_gpu_are_those_of_a_processor(precision):
             )
     if precision == "float32":
         assert abs(again[0] - found[0]).max() < 1e-5
+
+
+def test_calibration_on_a_gpu_rounds_as_on_a_cpu():
+    matrix, inputs = torch.randn(8, 128), torch.randn(300, 128)
+    moments = inputs.T @ inputs
+    exact = round_int4_for_inputs(matrix, moments)
+    rounded = round_int4_for_inputs(matrix.cuda(), moments.cuda()).cpu()
+    assert float((rounded != exact).float().mean()) < 0.02  # a value near the middle of two codes

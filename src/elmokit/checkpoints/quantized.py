@@ -176,7 +176,8 @@ def round_int4_for_inputs(matrix: Tensor, moments: Tensor) -> Tensor:
     squares = moments.diagonal().double()  # (C,)
     damping = GPTQ_DAMPING * squares.mean().clamp_min(torch.finfo(torch.float32).tiny)
     order = squares.argsort(descending=True)  # what gets most input is rounded while all can help
-    damped = moments.double()[order][:, order] + damping * torch.eye(len(order)).double()
+    damped = moments.double()[order][:, order]
+    damped.diagonal().add_(damping)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
     errors_to = torch.linalg.cholesky(inverse, upper=True)  # (C, C)
     parts = matrix.float().split(GPTQ_ROWS)
