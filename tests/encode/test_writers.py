@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pages import code_of, run_page
 
+import elmokit
 from elmokit.encode import writers
-from elmokit.encode.writers import SUFFIXES, open_writer
+from elmokit.encode.writers import SUFFIXES, open_writer, write_vectors
 from elmokit.errors import ConfigError, DataError, MissingExtraError
 
 DUMP = Path(__file__).parents[1] / "golden" / "allennlp-dump"
@@ -431,3 +433,61 @@ def test_documentation_runs(tmp_path, monkeypatch, capsys):
     names = run_page(page, capsys.readouterr)
     assert names["matrix"].shape == (2, 8)
     assert names["vectors"].coverage(["Apple", "zzz"]) == 0.5
+
+
+class SlowWriter:
+    """Waits before its first sentence until it may write; refuses one."""
+
+    def __init__(self, refused=None):
+        self.go = threading.Event()
+        self.refused = refused
+        self.written = []
+
+    def write(self, index, sentence, tokens, vectors, *, id=None):
+        assert self.go.wait(60)
+        if index == self.refused:
+            raise DataError(f"sentence {index} is refused")
+        self.written.append((index, sentence, len(vectors)))
+
+
+def test_encoding_does_not_wait_for_the_writer(monkeypatch):
+    elmo, writer = elmokit.load("test-tiny"), SlowWriter()
+    count = 40
+    monkeypatch.setattr(writers, "QUEUED_BYTES", count * 3 * elmo.dim * 4)  # just enough
+
+    def texts():
+        for number in range(count):
+            yield f"sentence number {number}"
+        writer.go.set()
+
+    counts = write_vectors(elmo, texts(), writer, batch_tokens=5, progress=False)
+    assert (counts.sentences, counts.tokens) == (count, 3 * count)
+    assert writer.written == [(n, f"sentence number {n}", 3) for n in range(count)]
+
+
+def test_encoding_waits_when_much_is_queued(monkeypatch):
+    monkeypatch.setattr(writers, "QUEUED_BYTES", 8)
+    elmo, writer = elmokit.load("test-tiny"), SlowWriter()
+    read = []
+
+    def texts():
+        for number in range(200):
+            read.append(number)
+            yield "a sentence"
+
+    threading.Timer(0.5, writer.go.set).start()
+    seen = []
+    write = writer.write
+    writer.write = lambda *row, **more: (write(*row, **more), seen.append(len(read)))
+    write_vectors(elmo, texts(), writer, batch_tokens=4, progress=False)
+    assert seen[0] < 100
+    assert len(writer.written) == 200
+
+
+def test_an_error_of_the_writer_ends_encoding_and_writing(monkeypatch):
+    monkeypatch.setattr(writers, "QUEUED_BYTES", 8)
+    writer = SlowWriter(refused=3)
+    writer.go.set()
+    with pytest.raises(DataError, match="sentence 3 is refused"):
+        write_vectors(elmokit.load("test-tiny"), ["a sentence"] * 500, writer, progress=False)
+    assert [index for index, *_ in writer.written] == [0, 1, 2]

@@ -24,7 +24,9 @@ import re
 import shutil
 import struct
 import zipfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import groupby, islice, tee
@@ -57,6 +59,9 @@ LARGEST_INDEX = 1 << 31
 
 GROUP_BYTES = 16 << 20
 """Rows of Parquet files are buffered up to this size, and become a row group."""
+
+QUEUED_BYTES = 64 << 20
+"""Vectors that wait for the thread that writes them."""
 
 LARGEST_HEADER = 100_000_000
 """Bytes; safetensors readers refuse longer headers."""
@@ -282,13 +287,53 @@ def write_vectors(
     vectors = (array for some in arrays for array in some)
     counts = WrittenCounts()
     # disable=None: no bar when standard error is no terminal.
-    for (id, sentence, tokens), array in tqdm(
+    bar = tqdm(
         zip(pending, vectors, strict=True), unit=" sentences", disable=None if progress else True
-    ):
-        writer.write(first + counts.sentences, sentence, tokens, array, id=id)
-        counts.sentences += 1
-        counts.tokens += len(tokens)
+    )
+    with _writing_thread(writer) as write:
+        for (id, sentence, tokens), array in bar:
+            write((first + counts.sentences, sentence, tokens, array, id))
+            counts.sentences += 1
+            counts.tokens += len(tokens)
     return counts
+
+
+@contextmanager
+def _writing_thread(writer: VectorWriter) -> Iterator[Callable[[tuple[Any, ...]], None]]:
+    """Write in a thread of its own, so that encoding need not wait; about `QUEUED_BYTES` may wait.
+
+    An error of the writer comes out of a later call, or at the end. After it nothing is written.
+    """
+    rows: list[tuple[Any, ...]] = []
+    size = queued = 0
+    waiting: deque[tuple[Future[None], int]] = deque()
+
+    def write_all(some: list[tuple[Any, ...]]) -> None:
+        for *row, id in some:
+            writer.write(*row, id=id)
+
+    def flush(most: int) -> None:
+        nonlocal rows, size, queued
+        waiting.append((thread.submit(write_all, rows), size))
+        rows, size, queued = [], 0, queued + size
+        while waiting and (queued > most or waiting[0][0].done()):
+            written, taken = waiting.popleft()
+            written.result()
+            queued -= taken
+
+    def add(row: tuple[Any, ...]) -> None:
+        nonlocal size
+        rows.append(row)
+        size += row[3].nbytes
+        if size >= QUEUED_BYTES // 8:
+            flush(QUEUED_BYTES)
+
+    thread = ThreadPoolExecutor(1, thread_name_prefix="elmokit-writer")
+    try:
+        yield add
+        flush(-1)
+    finally:
+        thread.shutdown(cancel_futures=True)
 
 
 def _records(
