@@ -14,6 +14,7 @@ from golden_models import GOLDEN, golden
 from test_tf_bundle import records_of
 from test_tf_bundle import write as write_bundle
 
+import elmokit
 from elmokit.checkpoints.tf_checkpoint import TensorBundle
 
 
@@ -213,6 +214,21 @@ def test_doubles_beyond_float32_are_refused_without_a_warning(tmp_path):
     tensors["char_embed"][3, 1] = 1e300
     write(tensors)
     refused(source, "not finite")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_one_number_that_is_not_finite_is_refused(tmp_path, value):
+    source, tensors, write = hdf5_model(tmp_path)
+    tensors["char_embed"][3, 1] = value
+    write(tensors)
+    refused(source, "not finite")
+
+
+def test_finite_numbers_whose_sum_is_not_are_read(tmp_path):
+    source, tensors, write = hdf5_model(tmp_path)
+    tensors["char_embed"][:] = 3e38
+    write(tensors)
+    elmokit.load(source)
 
 
 def safetensors_bytes(header: object, data: bytes, length: int | None = None) -> bytes:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import gzip
 import json
 import os
@@ -340,3 +341,9 @@ def test_quiet_goes_with_every_verb_and_anywhere(run, lines_file, tmp_path, mode
     ):
         assert run(*command).code == 0
     assert run("similar", "--", "--quiet", "--quiet", "--model").code == 2  # three sentences
+
+
+def test_a_host_program_keeps_its_garbage_collection(capsys):
+    before = gc.get_threshold(), gc.get_freeze_count()
+    assert main(["encode", "--help"]) == 0
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import ConfigError, MissingExtraError
-from elmokit.text.tokens import get_tokenizer, join_tokens
+from elmokit.text.tokens import _mark_class, _word_pattern, get_tokenizer, join_tokens
 
 WORDS = get_tokenizer("words")
+ALL_MARKS = _word_pattern(_mark_class())
 
 # Looked up, not imported: jieba's own warnings are what one of the tests is about.
 needs_jieba = pytest.mark.skipif(not find_spec("jieba"), reason="needs the extra zh")
@@ -49,6 +50,17 @@ def check_spans(text: str, spans: list[tuple[int, int]], tokens: list[str]) -> N
 def test_tokens_cover_the_text(name: str, text: str) -> None:
     tokenizer = get_tokenizer(name)
     check_spans(text, tokenizer.spans(text), tokenizer.tokenize(text))
+
+
+@settings(max_examples=300)
+@given(texts=st.lists(st.text() | SEAMS, max_size=4))
+def test_words_gives_the_same_tokens_before_and_after_it_has_seen_a_mark(texts: list[str]) -> None:
+    get_tokenizer.cache_clear()
+    fresh = get_tokenizer("words")
+    want = [ALL_MARKS.findall(text.rstrip()) for text in texts]
+    assert [fresh.tokenize(text) for text in texts] == want
+    found = [[text[a:b] for a, b in fresh.spans(text)] for text in texts]
+    assert found == want
 
 
 @settings(max_examples=400)

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -51,6 +52,9 @@ GPTQ_DAMPING = 0.01
 """Share of their mean that is added to the inputs' squares: some columns hardly ever get input."""
 GPTQ_ROWS = 16_384
 """Rows that are rounded together, which bounds the memory."""
+ALIGNED = 64
+LOOKED_UP = 1024
+"""Rows of bytes that are looked up together, which bounds the memory."""
 NEARLY_ZERO = 2.0**-100
 """Rows without a larger magnitude are stored as zeros: such a scale would lose bits itself."""
 LARGEST = 2.0**120
@@ -150,8 +154,9 @@ def quantize_int4(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 def dequantize_int4(codes: Tensor, scales: Tensor) -> Tensor:
     """The float32 matrix of these codes and the scales of groups."""
-    numbers = _from_bytes(codes).reshape(-1, INT4_GROUP)
-    return (numbers * scales.float().reshape(-1, 1)).reshape(len(codes), -1)
+    numbers = _from_bytes(codes)  # (R, C)
+    numbers.view(-1, INT4_GROUP).mul_(scales.float().reshape(-1, 1))
+    return numbers
 
 
 def round_int4(matrix: Tensor) -> Tensor:
@@ -251,8 +256,21 @@ def _two_per_byte(codes: Tensor) -> Tensor:
 
 
 def _from_bytes(codes: Tensor) -> Tensor:
-    both = torch.stack([codes & 15, codes >> 4], dim=2).flatten(1)  # (R, C)
-    return both.float() - (INT4_LEVELS + 1)
+    """The numbers (R, C) of bytes (R, C / 2), in float32."""
+    # Two numbers of four bytes are one of eight, and a byte is an index of it: numpy looks it up
+    # in a sixth of the time that torch needs for the arithmetic.
+    values = np.arange(16, dtype=np.float32) - (INT4_LEVELS + 1)
+    pairs = np.stack(np.meshgrid(values, values), axis=2)  # (16, 16, 2); low bits first
+    table = pairs.reshape(256, 2).view(np.float64)[:, 0]  # (256,)
+    # numpy's memory has large pages, which come faster, but must be aligned as torch's is: by that
+    # some matmuls round differently.
+    memory = np.empty(8 * codes.numel() + ALIGNED, np.uint8)
+    start = -memory.ctypes.data % ALIGNED
+    found = memory[start : start + 8 * codes.numel()].view(np.float64).reshape(codes.shape)
+    for first in range(0, len(codes), LOOKED_UP):
+        rows = slice(first, first + LOOKED_UP)
+        table.take(codes.numpy()[rows], out=found[rows], mode="clip")  # no index is out of range
+    return torch.from_numpy(found.view(np.float32))
 
 
 def _largest(rows: Tensor) -> Tensor:

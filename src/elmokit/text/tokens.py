@@ -196,7 +196,7 @@ def get_tokenizer(name: str) -> Tokenizer:
         return _SpacyTokenizer(name)
     makers: dict[str, Callable[[], Tokenizer]] = {
         "space": lambda: _SpaceTokenizer(name, re.compile(r"(\S++)")),
-        "words": lambda: _PatternTokenizer(name, _word_pattern()),
+        "words": lambda: _WordTokenizer(name, _word_pattern(_ONE_MARK)),
         # A combining mark is a code point of its own, and so is a token of its own.
         "chars": lambda: _PatternTokenizer(name, re.compile(r"(\S)")),
         "jieba": _JiebaTokenizer,
@@ -272,6 +272,35 @@ class _PatternTokenizer(Tokenizer):
         return [match[1] for match in islice(self._pattern.finditer(text.rstrip()), most)]
 
 
+class _WordTokenizer(_PatternTokenizer):
+    """Splits as `_word_pattern` says.
+
+    The combining marks of all scripts are most of what it takes to compile that expression. It has
+    one of them until a text with any arrives; a text without gives the same tokens either way.
+    """
+
+    _no_marks: frozenset[str] | None = frozenset()
+    """Characters seen so far; None: all marks are compiled."""
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        self._look_for_marks(text)
+        return super().spans(text)
+
+    def tokenize(self, text: str, most: int | None = None) -> list[str]:
+        self._look_for_marks(text)
+        return super().tokenize(text, most)
+
+    def _look_for_marks(self, text: str) -> None:
+        if self._no_marks is None or text.isascii() or self._no_marks.issuperset(text):
+            return
+        new = set(text) - self._no_marks
+        if any(unicodedata.category(char)[0] == "M" for char in new):
+            self._pattern = _word_pattern(_mark_class())
+            self._no_marks = None
+        else:
+            self._no_marks = self._no_marks | new
+
+
 class _SpaceTokenizer(_PatternTokenizer):
     """Splits on Unicode white space, exactly as ``str.split()`` does."""
 
@@ -338,6 +367,10 @@ class _SpacyTokenizer(Tokenizer):
         return [(token.idx, token.idx + len(token)) for token in tokens if not token.is_space]
 
 
+_ONE_MARK = "\u0300"
+
+
+@functools.cache
 def _mark_class() -> str:
     r"""Return the combining marks of all scripts, as the inside of a regex character class.
 
@@ -355,7 +388,7 @@ def _mark_class() -> str:
     return "".join(f"{chr(first)}-{chr(last)}" for first, last in runs)
 
 
-def _word_pattern() -> re.Pattern[str]:
+def _word_pattern(marks: str) -> re.Pattern[str]:
     """Build the expression behind `words`; its comments are the tokeniser's rules.
 
     It splits running text as the Penn Treebank does, in any script that puts spaces between words.
@@ -366,8 +399,8 @@ def _word_pattern() -> re.Pattern[str]:
 
     Two properties keep tokenised text unchanged: each token alone matches as itself; and no rule
     needs the characters before a token (that of a number's sign only checks that it is no hyphen).
+    `marks` is the inside of a class of combining marks.
     """
-    marks = _mark_class()
     letter = r"[^\W\d_]"
     # Letters, digits, "_", marks, and the invisible joiners (Persian, Indic; soft hyphen).
     char = rf"[\w{marks}\u00ad\u200c\u200d\u2060]"
