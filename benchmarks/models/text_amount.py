@@ -211,6 +211,15 @@ def notes(models: Mapping[str, Found]) -> list[str]:
     return lines
 
 
+def apart(values: Iterable[float], ratio: float) -> list[float]:
+    """The values from the largest on, without those that are nearer than this to the one before."""
+    kept: list[float] = []
+    for value in sorted(values, reverse=True):
+        if not kept or kept[-1] >= ratio * value:
+            kept.append(value)
+    return kept
+
+
 def draw(models: Mapping[str, Found], path: Path, words: Mapping[str, str] | None = None) -> None:
     """Perplexity, POS, WSD and NER against tokens of text, both on a scale of tenfold steps.
 
@@ -246,10 +255,11 @@ def draw(models: Mapping[str, Found], path: Path, words: Mapping[str, str] | Non
                 [tokens[m] for m in values], list(values.values()), line, color="0.15", label=label
             )
         axes.set_xscale("log")
-        axes.set_xticks(list(tokens.values()), [f"{value:.3g}" for value in tokens.values()])
+        marks = apart(tokens.values(), 2)
+        axes.set_xticks(marks, [f"{value:.3g}" for value in marks])
         if "perplexity" in names:
             axes.set_yscale("log")
-            levels = list(found["perplexity"].values())
+            levels = apart(found["perplexity"].values(), 1.1)
             axes.set_yticks(levels, [f"{level:.0f}" for level in levels], minor=False)
         axes.minorticks_off()
         if len(names) > 1:
