@@ -18,6 +18,7 @@ def test_pages_have_the_results_as_they_are():
     names = {
         "browser.md",
         "faq.md",
+        "embedded-models.md",
         "how-much-text.md",
         "how-it-works.md",
         "language-model.md",
