@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from html import escape
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -350,11 +349,18 @@ class Elmo:
         if state == "carry" or (isinstance(sentences, list) and len(sentences) == 1):
             whole = list(self._tokens_of(sentences))
             return iter(start(whole)() if whole else ())
+
+        def named(batch: Sequence[Sequence[str]]) -> Callable[[], list[Any]]:
+            try:
+                return start(batch)
+            except TypeError:  # a token is no string; the error shall name its sentence
+                list(self._tokens_of(sentences if type(sentences) is list else ()))
+                raise
+
         windows = max(1, min(WINDOW_BATCHES, plan.prefetch_tokens // batch_tokens))
-        ahead = plan.asynchronous and output == "numpy"
-        blocks = self._token_blocks(sentences)
+        blocks, ahead = self._token_blocks(sentences), plan.asynchronous and output == "numpy"
         return run_blocks(
-            blocks, lambda words: len(words) + 2, start, batch_tokens, windows, ahead=ahead
+            blocks, lambda words: len(words) + 2, named, batch_tokens, windows, ahead=ahead
         )
 
     def _start_batch(
@@ -572,14 +578,12 @@ class Elmo:
             return
         for first in range(0, len(sentences), BLOCK_SENTENCES):
             block: list[Any] = sentences[first : first + BLOCK_SENTENCES]
-            if set(map(type, block)) == {list} and is_tokens(list(chain.from_iterable(block))):
+            if set(map(type, block)) == {list}:  # the tokens are checked where they are looked up
                 yield block
-            else:  # one is text, or an error, which comes after the sentences before it
+            else:
                 yield from ([tokens] for tokens in self._tokens_of(block, first))
 
-    def _tokens_of(
-        self, sentences: Iterable[Sentence], first: int = 0
-    ) -> Iterator[tuple[str, ...]]:
+    def _tokens_of(self, sentences: Sentences, first: int = 0) -> Iterator[tuple[str, ...]]:
         """`tokens` of each, with a fast path for ``list[str]``.
 
         A tuple is made in half the time of a list, and the garbage collector does not look

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -303,6 +304,55 @@ def to_device(numbers: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
     return tensor.to(device)
 
 
+COPY_BYTES = 32 << 20
+"""Results pass through two pinned buffers of this size on their way to the host. Pinning memory
+takes longer than filling it, and what a user keeps should not stay pinned."""
+
+
+class _HostCopier:
+    """A thread, a stream and two pinned buffers that copy results of one GPU to the host."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+        self._buffers = [
+            torch.empty(COPY_BYTES, dtype=torch.uint8, device="cpu", pin_memory=True)
+            for _ in range(2)
+        ]
+        self._events = [torch.cuda.Event(blocking=True) for _ in range(2)]
+        self.thread: ThreadPoolExecutor = ThreadPoolExecutor(1, thread_name_prefix="elmokit-copy")
+
+    def copy(self, tensor: Tensor, ready: torch.cuda.Event) -> NDArray[Any]:
+        """The tensor as an array, once the event has come."""
+        kind = torch.empty(0, dtype=tensor.dtype, device="cpu").numpy().dtype
+        result = np.empty(tuple(tensor.shape), kind)
+        count = COPY_BYTES // tensor.element_size()
+        sources, targets = tensor.reshape(-1), torch.from_numpy(result).view(-1)
+        arriving: Tensor | None = None
+        with torch.no_grad(), torch.cuda.stream(self._stream):
+            self._stream.wait_event(ready)
+            pieces = zip(sources.split(count), targets.split(count), strict=True)
+            for number, (source, target) in enumerate(pieces):
+                own, other = number % 2, 1 - number % 2
+                self._view(own, target).copy_(source, non_blocking=True)
+                self._events[own].record(self._stream)
+                if arriving is not None:  # all cores store a piece while the next one comes
+                    self._store(other, arriving)
+                arriving = target
+            if arriving is not None:
+                self._store(own, arriving)
+        return result
+
+    def _view(self, number: int, like: Tensor) -> Tensor:
+        return self._buffers[number][: like.numel() * like.element_size()].view(like.dtype)
+
+    def _store(self, number: int, target: Tensor) -> None:
+        self._events[number].synchronize()
+        target.copy_(self._view(number, target))
+
+
+_host_copier = functools.cache(_HostCopier)
+
+
 def to_host(tensor: Tensor) -> Callable[[], NDArray[Any]]:
     """Start to copy a result to the host; what is returned waits for the array.
 
@@ -311,15 +361,9 @@ def to_host(tensor: Tensor) -> Callable[[], NDArray[Any]]:
     if not tensor.is_cuda:
         array = tensor.cpu().numpy()
         return lambda: array
-    host = torch.empty_like(tensor, device="cpu", pin_memory=True)
-    host.copy_(tensor, non_blocking=True)
-    done = torch.cuda.current_stream(tensor.device).record_event()
-
-    def wait() -> NDArray[Any]:
-        done.synchronize()
-        return host.numpy()
-
-    return wait
+    ready = torch.cuda.current_stream(tensor.device).record_event()
+    copier = _host_copier(tensor.device)
+    return copier.thread.submit(copier.copy, tensor, ready).result
 
 
 # Threads: the two directions of a model are independent, so on two cores each takes one and no
