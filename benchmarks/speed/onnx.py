@@ -2,15 +2,15 @@
 
 Run: python -m benchmarks.speed.onnx [--models NAME ...] [--save]
 A model is the shape of a published one with random weights, or anything that elmokit loads. Both
-sides encode the same sentences of 20 words on one thread, without a cache of words; runs take
-turns, and each figure is the best of them in CPU time, which other load disturbs least. The
+sides encode the same sentences on one thread, a single one of 20 words or more of any length. They
+keep the words that they have seen, as they do by default. Runs take turns, and each figure is the
+best of them in CPU time, which other load disturbs least. The
 error is that of all vectors of a layer together: |theirs - torch's| / |torch's|.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,28 +25,29 @@ from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import published_shape
 from elmokit.encode.elmo import Elmo
 from elmokit.encode.loading import load
+from elmokit.encode.speed import own_sentences
 from elmokit.integrations.onnx import OnnxElmo
 from elmokit.model.init import random_model
 
+MODELS = ("small", "original", "small-en", "small-zh", "nano-en")
 SHAPES = ("small", "medium", "original")
-BATCHES = (1, 8, 32)
+BATCHES = (1, 8, 32, 100)
 RUNS = 5
 
 
 def sentences(count: int) -> list[list[str]]:
-    """Words of one to ten letters, 20 a sentence, most of them different."""
-    draw = random.Random(0)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    words = ["".join(draw.choices(letters, k=draw.randint(1, 10))) for _ in range(400)]
-    return [draw.choices(words, k=20) for _ in range(count)]
+    """Of the package's own text; a single one has 20 words."""
+    if count > 1:
+        return [list(words) for words in own_sentences(count)]
+    return [list(next(words for words in own_sentences(100) if len(words) >= 20)[:20])]
 
 
 def model_of(name: str) -> Elmo:
     if name not in SHAPES:
-        return load(name, cache_words=0)
+        return load(name)
     config = published_shape(name)
     weights = dict(random_model(config, seed=0).state_dict())
-    return Elmo(Checkpoint(config, weights, "random", name), cache_words=0)
+    return Elmo(Checkpoint(config, weights, "random", name))
 
 
 def best_times(calls: list[Callable[[], object]]) -> list[float]:
@@ -98,7 +99,7 @@ def lines_of(name: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="+", default=["small", "original", "test-tiny"])
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/onnx.txt")
     options = parser.parse_args()
     torch.set_num_threads(1)

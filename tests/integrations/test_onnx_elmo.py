@@ -108,6 +108,45 @@ def test_onnx_sentences_without_words(exported):
     assert exported.encode([]) == []
 
 
+@pytest.mark.parametrize("room", [0, 2, 1000])
+def test_onnx_words_seen_before_change_nothing(elmo, tmp_path, monkeypatch, room):
+    monkeypatch.setattr("elmokit.integrations.onnx.CACHE_WORDS", room)
+    model = export(elmo, tmp_path / "model.onnx")
+    batches = [["the bank"], ["the bank"], ["bank of the river", "the"], SENTENCES, SENTENCES]
+    for batch in batches:
+        ours = model.encode(batch, layers="all")
+        for left, right in zip(ours, elmo.encode(batch, layers="all"), strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-5)
+        assert len(model._kept) <= room
+    assert bool(model._kept) == bool(room)
+
+
+def test_onnx_files_without_known_words_are_read(elmo, exported, tmp_path):
+    elmo.export(tmp_path / "model.onnx")
+    model = onnx.load(tmp_path / "model.onnx")
+    for values, name in ((model.graph.input, "known"), (model.graph.output, "vectors")):
+        values.remove(next(value for value in values if value.name == name))
+    onnx.save(model, tmp_path / "old.onnx")
+    old = elmokit.OnnxElmo(tmp_path / "old.onnx", threads=1)
+    for _ in range(2):
+        for left, right in zip(old.encode(SENTENCES), exported.encode(SENTENCES), strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-5)
+
+
+def test_onnx_pads_little(exported, monkeypatch):
+    sizes = []
+    run = exported.all_layers
+    monkeypatch.setattr(
+        exported, "all_layers", lambda batch: sizes.append([*map(len, batch)]) or run(batch)
+    )
+    lengths = [90, 60, *[20] * 12, *[5] * 30]
+    found = exported.encode([["word"] * length for length in lengths])
+    assert [len(vectors) for vectors in found] == lengths
+    padded = sum(max(part) * len(part) for part in sizes)
+    assert padded < 1.3 * sum(lengths)
+    assert len(sizes) < 8
+
+
 def test_onnx_stored_mix(tmp_path):
     elmo = elmokit.load(GOLDEN / "allennlp-finetuned" / "model.tar.gz")
     model = export(elmo, tmp_path / "model.onnx")
@@ -151,7 +190,9 @@ def test_onnx_file_is_valid_and_fixes_no_size(elmo, tmp_path):
             "characters": ["words", "columns"],
             "tokens": ["batch", "length"],
             "lengths": ["batch"],
+            "known": ["known", 16],
             "layers": [3, "batch", "length", 32],
+            "vectors": ["words", 16],
         }
 
 

@@ -6,13 +6,14 @@ The ONNX file reads distinct words and their indices, and gives all layers:
 |---|---|---|
 | ``characters`` | (words, columns) int64 | character ids of each distinct word |
 | ``words`` | (words,) int64 | their rows in the word table (models that read words) |
+| ``known`` | (known, P) float32 | vectors of further words, whose indices follow; may be left out |
 | ``tokens`` | (batch, length) int64 | the index of each token's word; anything in the padding |
 | ``lengths`` | (batch,) int64 | tokens of each sentence |
 
-The output ``layers`` is (L + 1, batch, length, 2P), zeros in the padding. The sentence markers are
-added and removed inside. Each LSTM is a Scan, so the file has no fixed batch or length, and the
-backward direction reverses each sentence by its own length: padding comes last both ways and
-no output depends on it.
+The output ``layers`` is (L + 1, batch, length, 2P), zeros in the padding; ``vectors`` (words, P)
+are those of the words, for a later ``known``. The sentence markers are added and removed inside.
+Each LSTM is a Scan, so the file has no fixed batch or length, and the backward direction reverses
+each sentence by its own length: padding comes last both ways and no output depends on it.
 """
 
 from __future__ import annotations
@@ -290,11 +291,15 @@ def make_graph(checkpoint: Checkpoint, *, int8: bool) -> Any:
     weights: Arrays = {name: t.numpy() for name, t in checkpoint.weights.items()}
     graph = GraphBuilder("elmo", int8=int8)
     vectors = _token_encoder(graph, config, weights)  # (W, P)
+    width = config.lstm.width
+    nothing = np.empty((0, width), np.float32)
+    known = graph.optional_input("known", nothing, ("known", width))
     tokens = graph.input("tokens", "int64", ("batch", "length"))
     lengths = graph.input("lengths", "int64", ("batch",))
     model = build(config, checkpoint.weights, checkpoint.source)
     markers = model.encoder(checkpoint.inputs()([config.text.begin, config.text.end]))  # (2, P)
-    x = _with_markers(graph, vectors, markers.numpy(), tokens, lengths)  # (T, B, P)
+    table = graph.add("Concat", graph.constant(markers.numpy()), vectors, known, axis=0)
+    x = _with_markers(graph, table, tokens, lengths)  # (T, B, P)
     steps = graph.add("Add", lengths, graph.constant(2, "int64"))  # (B,)
     stacks = {"forward": x}
     if config.lstm.backward:
@@ -310,6 +315,7 @@ def make_graph(checkpoint: Checkpoint, *, int8: bool) -> Any:
         )
     layers = _stack_layers(graph, shown, lengths)
     graph.output(layers, "layers", "float32", (config.layers, "batch", "length", config.dim))
+    graph.output(vectors, "vectors", "float32", ("words", width))
     return graph.proto()
 
 
@@ -370,14 +376,11 @@ def _character_cnn(
     return x
 
 
-def _with_markers(
-    graph: GraphBuilder, vectors: str, markers: NDArray[np.float32], tokens: str, lengths: str
-) -> str:
+def _with_markers(graph: GraphBuilder, table: str, tokens: str, lengths: str) -> str:
     """Every sentence between its markers, time first: (T, B, P).
 
-    The markers become words 0 and 1 of the table; the padding is the begin marker.
+    The markers are words 0 and 1 of the table; the padding is the begin marker.
     """
-    table = graph.add("Concat", graph.constant(markers), vectors, axis=0)  # (2 + W, P)
     ids = graph.add("Add", tokens, graph.constant(2, "int64"))
     ids = graph.add("Pad", ids, graph.constant([0, 1, 0, 1], "int64"))  # (B, T)
     positions = _positions(graph, ids, 1)  # (T,)

@@ -70,6 +70,11 @@ class GraphBuilder:
         self._inputs.append(self._value(name, dtype, dims))
         return name
 
+    def optional_input(self, name: str, default: NDArray[np.float32], dims: Dims) -> str:
+        """The same, with a value for callers that leave it out."""
+        self._constants.append(self._onnx.numpy_helper.from_array(default, name))
+        return self.input(name, "float32", dims)
+
     def output(self, value: str, name: str, dtype: str, dims: Dims) -> None:
         """A value that goes outside, under a name of its own."""
         self._nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
@@ -34,6 +35,10 @@ from elmokit.text.tokens import (
 from elmokit.text.vocab import Vocabulary
 
 BATCH_TOKENS = 1024
+CACHE_WORDS = 32_768
+"""The most words whose vectors are kept between calls."""
+STEP_ROWS = 8
+"""A step of the LSTMs takes about so long as so many rows of it, whatever the number of rows."""
 
 Sentence = str | Sequence[str]
 Layers = str | int | Sequence[float]
@@ -105,6 +110,10 @@ class OnnxElmo:
         """Number of layers, L + 1: token vectors and every LSTM layer."""
         self.tokenizer: str = tokenizer or self.config.text.tokenizer
         self._mix: list[float] | None = stored.get("mix")
+        optional = {one.name for one in self._session.get_overridable_initializers()}
+        self._keeps = "known" in optional  # files of early versions have no such input
+        self._kept: dict[str, Vectors] = {}
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return (
@@ -193,8 +202,10 @@ class OnnxElmo:
             raise ConfigError(f"batch_tokens={batch_tokens!r}: give a positive number")
         tokens = (sentence_tokens(text, i, self.tokenize) for i, text in enumerate(sentences))
 
-        def run(batch: list[list[str]]) -> list[Vectors]:
-            return [_reduce(part, weights, pool) for part in self.all_layers(batch)]
+        def run(batch: list[list[str]]) -> list[Vectors]:  # longest first
+            cuts = [0, *_cuts(np.array([len(words) + 2 for words in batch])), len(batch)]
+            parts = (self.all_layers(batch[a:b]) for a, b in pairwise(cuts))
+            return [_reduce(one, weights, pool) for part in parts for one in part]
 
         return run_in_batches(tokens, lambda words: len(words) + 2, run, batch_tokens)
 
@@ -203,22 +214,42 @@ class OnnxElmo:
         lengths = [len(tokens) for tokens in batch]
         if not any(lengths):  # there is no word to run
             return [np.zeros((self.layers, 0, self.dim), np.float32) for _ in batch]
-        distinct = {word: i for i, word in enumerate(dict.fromkeys(chain.from_iterable(batch)))}
+        distinct, feed = self._words(dict.fromkeys(chain.from_iterable(batch)))
         indices = np.zeros((len(batch), max(lengths)), np.int64)  # (B, T)
         for row, tokens in zip(indices, batch, strict=True):
             row[: len(tokens)] = [distinct[word] for word in tokens]
-        feed = {"tokens": indices, "lengths": np.array(lengths, np.int64)}
-        inputs = vars(self._inputs(list(distinct)))
-        feed |= {name: rows for name, rows in inputs.items() if rows is not None}
+        feed |= {"tokens": indices, "lengths": np.array(lengths, np.int64)}
+        wanted = ["layers", "vectors"] if self._keeps else ["layers"]
         try:
-            (layers,) = self._session.run(["layers"], feed)  # (L + 1, B, T, D)
+            layers, *vectors = self._session.run(wanted, feed)  # (L + 1, B, T, D)
         except Exception as error:  # as when it was opened; a damaged graph may fail here only
             raise CheckpointError(
                 f"{self.source}: onnxruntime cannot run it ({reason(error)})"
             ) from None
         if layers.shape != (self.layers, *indices.shape, self.dim):
             raise CheckpointError(f"{self.source}: its graph gives {layers.shape}; it is damaged")
+        for rows in vectors:
+            self._keep(distinct, rows)
         return [layers[:, i, :length].copy() for i, length in enumerate(lengths)]
+
+    def _words(self, words: Iterable[str]) -> tuple[dict[str, int], dict[str, Any]]:
+        """The index of each distinct word, and the graph's inputs for them."""
+        with self._lock:
+            known = {word: self._kept[word] for word in words if word in self._kept}
+        # One word at least is encoded, also if all are known: not all kernels take none.
+        new = [word for word in words if word not in known] or [known.popitem()[0]]
+        inputs = vars(self._inputs(new))
+        feed = {name: rows for name, rows in inputs.items() if rows is not None}
+        if known:
+            feed["known"] = np.stack(list(known.values()))
+        return {word: i for i, word in enumerate(chain(new, known))}, feed
+
+    def _keep(self, distinct: Iterable[str], vectors: Vectors) -> None:
+        """Store the vectors of the first words (W, P), instead of the oldest if there are many."""
+        with self._lock:
+            self._kept.update(zip(distinct, vectors, strict=False))
+            for word in list(islice(self._kept, max(0, len(self._kept) - CACHE_WORDS))):
+                del self._kept[word]
 
     def _weights(self, layers: Layers) -> tuple[float, ...] | None:
         if layers == "mix":
@@ -240,6 +271,7 @@ def _open(path: Path, threads: int | None, providers: Sequence[str]) -> Any:
         raise MissingExtraError("onnxruntime", "onnx", "OnnxElmo") from error
     regular_file(path)
     options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors: it warns of inputs that may be left out
     if threads is not None:
         options.intra_op_num_threads = threads
     try:
@@ -253,6 +285,19 @@ def _parse(path: str | Path, name: str, text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise CheckpointError(f"{path}: the metadata {name} is damaged") from None
+
+
+def _cuts(lengths: NDArray[np.int64], first: int = 0) -> list[int]:
+    """Where to cut a batch, longest first, so that its padding costs less than more steps do."""
+    rows = np.arange(1, len(lengths))
+    if not len(rows):
+        return []
+    below = lengths[1:] * (len(lengths) - rows + STEP_ROWS)
+    costs = lengths[0] * (rows + STEP_ROWS) + below  # (rows - 1,), in rows times steps
+    at = 1 + int(costs.argmin())
+    if costs[at - 1] >= lengths[0] * (len(lengths) + STEP_ROWS):
+        return []
+    return [*_cuts(lengths[:at], first), first + at, *_cuts(lengths[at:], first + at)]
 
 
 def _reduce(layers: Vectors, weights: tuple[float, ...] | None, pool: Pool | None) -> Vectors:
