@@ -1,12 +1,12 @@
-"""Tokens/s against sentences in a call, their length, new words, threads; cost by the text's size.
+"""Tokens/s by sentences in a call, their length, new words, threads, documents, the text's size.
 
 Run: python -m benchmarks.speed.curves SHAPE [--text FILE] [--save] [--plot PICTURE]
 
-SHAPE is small, medium or original, with random weights. The text is the package's own 1,000
-sentences; for larger sizes they are repeated, unless --text gives more. Every size is measured in a
-fresh process, which throws the vectors away as it gets them, so that the peak of its memory is that
-of encoding alone. All words have been seen before, but for the curves of new words and of the
-text's size.
+SHAPE is small, medium or original, with random weights, or a model by name. The text is the
+package's own 1,000 sentences; for larger sizes they are repeated, unless --text gives more. Every
+size is measured in a fresh process, which throws the vectors away as it gets them, so that the peak
+of its memory is that of encoding alone. All words have been seen before, but for the curves of new
+words and of the text's size.
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ NEW_WORDS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Shares of tokens that are words never seen before."""
 SIZES = (10_000, 100_000, 1_000_000)
 """Tokens of the text."""
+DOCUMENTS = (1_000, 10_000, 100_000)
+"""Tokens of a document whose state runs through all of it, row by row."""
 ROUNDS = 3
+SHAPES = ("small", "medium", "original")
 CURVES = {
     "by_call": "sentences a call",
     "by_length": "tokens a sentence",
     "by_new_words": "words not seen yet",
     "by_threads": "threads",
+    "by_document": "tokens a document",
 }
 
 
@@ -107,6 +111,19 @@ def by_threads(elmo: elmokit.Elmo, text: list[list[str]], threads: int) -> dict[
         found[count] = rate(elmo, [text])
         print(f"{count} threads: {found[count]:,.0f}", file=sys.stderr, flush=True)
     torch.set_num_threads(threads)
+    return found
+
+
+def by_document(elmo: elmokit.Elmo, text: list[list[str]]) -> dict[int, float]:
+    """Tokens a second of one document by its length."""
+    mean = sum(map(len, text)) / len(text)
+    found = {}
+    for tokens in DOCUMENTS:
+        document = list(islice(cycle(text), round(tokens / mean)))
+        start = time.perf_counter()
+        elmo.encode([document], context="document", pool="mean")
+        found[tokens] = sum(map(len, document)) / (time.perf_counter() - start)
+        print(f"a document of {tokens}: {found[tokens]:,.0f}", file=sys.stderr, flush=True)
     return found
 
 
@@ -199,7 +216,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("shape", choices=["small", "medium", "original"])
+    parser.add_argument("shape", help="small, medium, original, or a model")
     parser.add_argument("--text", help="a text of more sentences")
     parser.add_argument("--count", type=int, default=1000, help="sentences of the text")
     parser.add_argument("--tokens", type=int, default=10_000, help="tokens of a measurement")
@@ -219,7 +236,8 @@ def main() -> None:
     text = sentences_of(options.text, count) if options.text else own_sentences(count)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        _, source = prepare_model(None, options.shape, folder)
+        model = None if options.shape in SHAPES else options.shape
+        _, source = prepare_model(model, options.shape, folder)
         elmo = elmokit.load(source)
         elmo.encode(text)
         found = {
@@ -229,6 +247,7 @@ def main() -> None:
             "by_length": by_length(elmo, text, options.tokens),
             "by_new_words": by_new_words(elmo, text, options.tokens),
             "by_threads": by_threads(elmo, text, options.threads),
+            "by_document": by_document(elmo, text),
         }
         del elmo
         found["by_size"] = by_size(source, text, options.threads, folder)
