@@ -25,7 +25,7 @@ LIMITS = {
 MOST_FILES = 230
 # Raised by hand, with a reason: 39,000 for the first layout; the rest for bounded readers, locks, a
 # typed facade and the checks of the command line.
-MOST_LINES = 51_000
+MOST_LINES = 51_600
 
 
 @pytest.fixture(scope="module")

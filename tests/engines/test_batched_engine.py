@@ -75,3 +75,28 @@ def test_choice_for_a_gpu(grad, precision):
     assert plan.asynchronous
     windows = choose_engine(torch.device("cuda"), windows=True)
     assert (windows.engine, windows.dtype) == ("train", None)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("width", [256, 512])
+@pytest.mark.parametrize("clip", [None, 0.3])
+@pytest.mark.parametrize("lengths", [[3], [5, 5, 2], [4] * 1500 + [2] * 700])
+def test_a_gpu_is_near_the_reference_in_bfloat16(width, clip, lengths):
+    draw, _, layers = draw_layers(1, 2, width=width, cells=192, projection=True)
+    clips, rows = Clips(clip, clip), len(lengths)
+    packing = Packing(lengths, CPU)
+    x = draw(2, sum(lengths), width)
+    state = LstmState(draw(2, rows, 192), draw(2, rows, width))
+    on_gpu = [type(one)(*(part.cuda() for part in one)) for one in layers]
+    with torch.no_grad():
+        engine = BatchedEngine(on_gpu, clips, 1.0, torch.bfloat16)
+        start = LstmState(*(part.cuda() for part in state))
+        outputs, ends = engine.run(
+            x.cuda().bfloat16(), Packing(lengths, torch.device("cuda")), start
+        )
+        for d, one in enumerate(layers):
+            begin = LstmState(state.cell[d], state.hidden[d])
+            want, end = run_lstm(x[d], packing.batch_sizes, begin, one, clips, 1.0)
+            found = outputs[d], ends.cell[d], ends.hidden[d]
+            for a, b in zip(found, (want, *end), strict=True):
+                assert float((a.float().cpu() - b).norm() / b.norm()) < 0.02

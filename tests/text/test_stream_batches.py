@@ -25,10 +25,11 @@ class Item:
     block=st.integers(1, 20),
     budget=st.integers(1, 60),
     prefetch=st.integers(1, 4),
+    first=st.none() | st.integers(1, 60),
     ahead=st.booleans(),
 )
 def test_results_come_in_order_and_only_a_window_is_in_memory(
-    sizes, block, budget, prefetch, ahead
+    sizes, block, budget, prefetch, first, ahead
 ):
     items = list(enumerate(sizes))
     blocks = [items[i : i + block] for i in range(0, len(items), block)]
@@ -45,7 +46,7 @@ def test_results_come_in_order_and_only_a_window_is_in_memory(
 
     most = prefetch * budget
     for number, result in enumerate(
-        run_blocks(blocks, lambda item: item[1], start, budget, prefetch, ahead=ahead)
+        run_blocks(blocks, lambda item: item[1], start, budget, prefetch, first=first, ahead=ahead)
     ):
         assert result.number == number
         del result

@@ -358,10 +358,10 @@ class Elmo:
                 raise
 
         windows = max(1, min(WINDOW_BATCHES, plan.prefetch_tokens // batch_tokens))
-        blocks, ahead = self._token_blocks(sentences), plan.asynchronous and output == "numpy"
         return run_blocks(
-            blocks, lambda words: len(words) + 2, named, batch_tokens, windows, ahead=ahead
-        )
+            self._token_blocks(sentences), lambda words: len(words) + 2, named, batch_tokens,
+            windows, first=plan.first_tokens, ahead=plan.asynchronous and output == "numpy",
+        )  # fmt: skip
 
     def _start_batch(
         self,

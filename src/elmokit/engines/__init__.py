@@ -171,6 +171,8 @@ class EnginePlan:
     prefetch_tokens: int
     """About so many tokens are prefetched, so that sentences of similar length can share a batch;
     their vectors are held until all have come. A CPU's rows stay busy whatever the lengths."""
+    first_tokens: int | None
+    """So many tokens come first, where that is less, and start while more are prefetched."""
     cnn_words: int
     """Words that pass the character CNN together, which bounds its memory."""
     filter_words: int | None
@@ -233,6 +235,7 @@ def _choose(
         split_threads=cpu and not grad,
         batch_tokens=BATCH_TOKENS if cpu else GPU_BATCH_TOKENS,
         prefetch_tokens=0 if cpu else 524_288,
+        first_tokens=None if cpu else 65_536,
         cnn_words=256 if cpu else 8192,
         filter_words=64 if prepacked else None,
         cache_words=32_768 if cpu else 131_072,

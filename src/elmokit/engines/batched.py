@@ -1,17 +1,22 @@
 """The engine that runs all directions in one batched matmul, with a row for every sentence.
 
 The directions of a batch have the same lengths, so their steps are one operation. That serves
-inference on GPUs, where the element-wise half of a step is one kernel if Triton is there.
+inference on GPUs, where the element-wise half of a step is one kernel if Triton is there. In
+bfloat16 on Hopper GPUs it is part of the matmul.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from elmokit.engines import TRITON, Clips, Inputs, LstmState, LstmWeights, Order, token_inputs
+
+if TYPE_CHECKING:
+    from elmokit.engines.triton.lstm_step import StepWeights
 
 AHEAD_TOKENS = 16_384
 """The input matmul is taken for about so many tokens at a time, which bounds its memory."""
@@ -47,13 +52,19 @@ class BatchedEngine:
         self._dtype = dtype
         self._cells = cells = len(weights[0].bias) // 4
         self._projection: Tensor | None = None
+        self._fused: StepWeights | None = None
         with torch.no_grad():
             stacked = stack_weights(weights, dtype)
+            bias = torch.stack([one.bias for one in weights])  # (D, 4H)
+            bias[:, cells : 2 * cells] += forget_bias
+            if stacked.projection is not None and _fits(stacked.projection):
+                from elmokit.engines.triton.lstm_step import StepWeights
+
+                self._fused = StepWeights(stacked.input, stacked.state, bias, stacked.projection)
+                return
             self._input, self._state = stacked.input.mT, stacked.state.mT  # (D, P, 4H)
             if stacked.projection is not None:
                 self._projection = stacked.projection.mT  # (D, H, P)
-            bias = torch.stack([one.bias for one in weights])  # (D, 4H)
-            bias[:, cells : 2 * cells] += forget_bias
             self._bias = bias.to(dtype)
 
     def run(self, x: Inputs, packing: Order, state: LstmState) -> tuple[Tensor, LstmState]:
@@ -66,8 +77,11 @@ class BatchedEngine:
     def _run(
         self, x: Tensor, sizes: Sequence[int], last: Tensor, state: LstmState
     ) -> tuple[Tensor, LstmState]:
-        cell = state.cell.float().clone()  # (D, B, H)
+        cell = state.cell.float().clone(memory_format=torch.contiguous_format)  # (D, B, H)
         hidden = state.hidden.to(self._dtype)  # (D, B, P)
+        if self._fused is not None and sizes:
+            outputs = self._fused.run(x, sizes, cell, hidden, *self._clips)
+            return outputs, LstmState(cell, outputs.index_select(1, last).float())
         outputs = x.new_empty(*x.shape[:2], hidden.shape[-1])
         inner = x.new_empty(*cell.shape)  # o tanh(c)
         start = stop = rows = 0
@@ -106,6 +120,17 @@ class BatchedEngine:
             # write it to every row.
             torch.addmm(self._bias[number], x[number], self._input[number], out=own)
         return gates
+
+
+def _fits(projection: Tensor) -> bool:
+    """Whether the kernels of `lstm_step` run such a layer (D, P, H), and were measured there."""
+    if not (projection.is_cuda and TRITON and projection.dtype == torch.bfloat16):
+        return False
+    from elmokit.engines.triton.lstm_step import CELLS, COLUMNS
+
+    _, width, cells = projection.shape
+    hopper = torch.cuda.get_device_capability(projection.device)[0] == 9
+    return hopper and cells % (2 * CELLS) == 0 and width % COLUMNS == 0
 
 
 def _cell(gates: Tensor, cell: Tensor, inner: Tensor, clip: float | None) -> None:

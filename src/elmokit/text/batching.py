@@ -58,6 +58,7 @@ def run_blocks(
     budget: int,
     prefetch: int,
     *,
+    first: int | None = None,
     ahead: bool = False,
 ) -> Iterator[Result]:
     """The same for a stream that comes in blocks, and for results that come later.
@@ -68,11 +69,12 @@ def run_blocks(
         start: Starts a batch, and returns what waits for its results.
         budget: Tokens of a batch.
         prefetch: Batches of a window.
+        first: Tokens of the first window where they are fewer, so that a GPU starts early.
         ahead: Whether the first batch of the next window is started before the results of a
             window are yielded, so that a GPU has work while they are used.
     """
     started: list[Any] = []
-    for window, lengths in _windows(blocks, length, prefetch * budget):
+    for window, lengths in _windows(blocks, length, prefetch * budget, first):
         last, started = started, []
         for batch in cut_batches(lengths, budget):
             started.append((batch, start([window[i] for i in batch])))
@@ -97,24 +99,28 @@ def _in_order(started: list[tuple[list[int], Callable[[], Sequence[Any]]]]) -> I
 
 
 def _windows(
-    blocks: Iterable[Sequence[Item]], length: Callable[[Item], int], budget: int
+    blocks: Iterable[Sequence[Item]],
+    length: Callable[[Item], int],
+    budget: int,
+    first: int | None,
 ) -> Iterator[tuple[list[Item], list[int]]]:
     """Windows of at most `budget` tokens (or one long item): the items, and their lengths."""
     window: list[Item] = []
     lengths: list[int] = []
     used = 0
+    most = budget if first is None else min(budget, first)
     for block in blocks:
         sizes = list(map(length, block))
         total = sum(sizes)
-        if used + total <= budget:  # most blocks
+        if used + total <= most:  # most blocks
             window += block
             lengths += sizes
             used += total
             continue
         for item, size in zip(block, sizes, strict=True):
-            if window and used + size > budget:
+            if window and used + size > most:
                 yield window, lengths
-                window, lengths, used = [], [], 0
+                window, lengths, used, most = [], [], 0, budget
             window.append(item)
             lengths.append(size)
             used += size
