@@ -1,16 +1,19 @@
 """What ELMo gains on every task: without it, with static vectors, with ELMo, with both.
 
 Run: python -m benchmarks.tasks.run [NAME ...] [--seeds 0 1 2] [--save]
-         [--inputs none static random elmo both] [--rival minilm=FOLDER flair=FILE]
+         [--inputs none static random elmo both tuned] [--rival minilm=FOLDER flair=FILE]
      python -m benchmarks.tasks.run --trivial [NAME ...]
 
 Each cell (a set, a kind of inputs, a seed) is one training run, judged on the test data with the
 weights that were best on the development data. Finished cells are kept in a file, so that the
 table can be made in pieces: the same command goes on where it was stopped, and --add takes over
 the cells of another machine. --store-ratio measures training on stored layers against computing
-them in every epoch. "random" is an ELMo of the same shape with random weights, a control. --trivial
-scores baselines without vectors (TF-IDF and logistic regression, the most frequent answer); they
-need scikit-learn and no GPU. --save writes benchmarks/results/tasks.txt and tasks.json.
+them in every epoch. "random" is an ELMo of the same shape with random weights, a control. "tuned"
+is ELMo with the recipe as it is, where that was chosen with ELMo on the development data; all other
+columns have the settings of the plain model there. --trivial scores baselines without vectors
+(TF-IDF and logistic regression, the most frequent answer); they need scikit-learn and no GPU.
+--label NAME with --set gives settings that are tried a column of their own. --save writes
+benchmarks/results/tasks.txt and tasks.json.
 """
 
 from __future__ import annotations
@@ -66,30 +69,33 @@ class Plan:
         train: The most training examples, unless --train says otherwise; 0: all.
         dev: The most development examples; 0: all.
         overrides: Further settings.
+        plain: Settings in place of those that the recipe has for ELMo; not of "tuned".
     """
 
     recipe: str
     train: int = 0
     dev: int = 0
     overrides: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
 
 
 PHRASES = ("run.epochs=8", "run.batch=64", "run.evals_per_epoch=4")
 """With ten times the examples: fewer epochs, and development scores more often."""
+NER = ("inputs.words_beside_elmo=true", "inputs.dropout=0.3")
 PLANS = {
     "sst5": Plan("classify-sentiment"),
     "sst2": Plan("classify-sentiment"),
     "sst5_phrases": Plan("classify-sentiment", overrides=PHRASES),
     "sst2_phrases": Plan("classify-sentiment", overrides=PHRASES),
     "trec6": Plan("classify-sentiment"),
-    "wnut17": Plan("tag-ner"),
+    "wnut17": Plan("tag-ner", plain=NER),
     "ewt_pos": Plan("tag-pos"),
-    "conll2000": Plan("tag-chunks"),
+    "conll2000": Plan("tag-chunks", plain=("inputs.words_beside_elmo=true", "encoder.layers=1")),
     "propbank": Plan("tag-roles"),
     "nli": Plan("pair-nli"),
-    "semeval2010": Plan("relation-semeval"),
+    "semeval2010": Plan("relation-semeval", plain=("head.positions=0",)),
     "gap": Plan("coref-gap"),
-    "snips": Plan("dialogue-snips"),
+    "snips": Plan("dialogue-snips", plain=(*NER, "run.patience=6")),
     "squad": Plan("qa-squad", train=20_000, dev=1_000),
     "tatoeba_en_zh": Plan("seq2seq-translation", overrides=("head.target_tokenizer=chars",)),
     "tatoeba_zh_en": Plan(
@@ -98,7 +104,7 @@ PLANS = {
     ),
     "scitldr": Plan("seq2seq-summaries"),
     "chnsenticorp": Plan("classify-sentiment"),
-    "weibo_ner": Plan("tag-ner"),
+    "weibo_ner": Plan("tag-ner", plain=NER),
     "gsd_pos": Plan("tag-pos"),
     "cmrc_dev": Plan("qa-cmrc"),
 }
@@ -128,9 +134,11 @@ class Benchmark:
         whole: dict[str, int] = {}
         store = self._options.work / name / "layers"
         rivals = [rival for rival in self._rivals if data.language == "en" or "zh" in rival]
-        for kind in (*self._options.inputs, *rivals):
+        kinds = [k for k in self._options.inputs if k != "tuned" or PLANS[name].plain]
+        for kind in (*kinds, *rivals):
             for seed in self._options.seeds:
-                key, setup = f"{name}/{kind}/{seed}", self._setup(data, kind)
+                key = f"{name}/{self._options.label or kind}/{seed}"
+                setup = self._setup(data, kind)
                 if self._done(key, setup):
                     continue
                 if not examples:
@@ -198,8 +206,8 @@ class Benchmark:
         plan, options = PLANS[data.name], self._options
         setup: dict[str, Any] = {
             "recipe": plan.recipe,
-            "overrides": list(self._overrides(plan)),
-            "config": to_dict(self._config(data, 0)),
+            "overrides": list(self._overrides(plan, kind)),
+            "config": to_dict(self._config(data, kind, 0)),
             "train": plan.train if options.train is None else options.train,
             "dev": plan.dev if options.dev is None else options.dev,
             "test": options.test,
@@ -214,17 +222,18 @@ class Benchmark:
     def _done(self, key: str, setup: dict[str, Any]) -> bool:
         return key in self.cells and self.cells[key]["setup"] == setup
 
-    def _overrides(self, plan: Plan) -> tuple[str, ...]:
+    def _overrides(self, plan: Plan, kind: str) -> tuple[str, ...]:
         epochs = self._options.epochs
         return (
             *plan.overrides,
+            *(() if kind == "tuned" else plan.plain),
             *self._options.set,
             *([f"run.epochs={epochs}"] if epochs is not None else []),
         )
 
-    def _config(self, data: BenchmarkSet, seed: int, *overrides: str) -> Any:
+    def _config(self, data: BenchmarkSet, kind: str, seed: int, *overrides: str) -> Any:
         plan = PLANS[data.name]
-        every = (*self._overrides(plan), f"run.seed={seed}", *overrides)
+        every = (*self._overrides(plan, kind), f"run.seed={seed}", *overrides)
         return task_settings(data.task, plan.recipe, every)
 
     def _train(
@@ -249,7 +258,7 @@ class Benchmark:
             test=examples["test"],
             elmo=self._source(data.language, kind),
             static=self._static(data.language) if kind in ("static", "both") else None,
-            config=self._config(data, seed, *overrides),
+            config=self._config(data, kind, seed, *overrides),
             output=folder,
             store=store,
             device=self._options.device,
@@ -338,7 +347,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PLANS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--inputs", nargs="+", choices=COLUMNS, default=list(COLUMNS))
+    kinds = [kind for kind in COLUMNS if kind != "first"]  # those weights are no longer here
+    parser.add_argument("--inputs", nargs="+", choices=kinds, default=kinds)
     parser.add_argument(
         "--rival", nargs="+", default=[], metavar="NAME=PATH",
         help="other encoders, alone: a column each; A+B are two models; NAME has zh for Chinese",
@@ -352,6 +362,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="of torch on the CPU")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings")
+    parser.add_argument("--label", help="the column of these settings, if they are only tried")
     parser.add_argument("--train", type=int, help="the most training examples; 0: all")
     parser.add_argument("--dev", type=int, help="the most development examples; 0: all")
     parser.add_argument("--test", type=int, default=0, help="the most test examples; 0: all")
@@ -362,8 +373,12 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--add", type=Path, nargs="+", default=[], help="cells of other runs")
     parser.add_argument("--table", action="store_true", help="train nothing, show what there is")
     parser.add_argument("--verbose", action="store_true", help="show each run")
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument(
+        "--save", nargs="?", const="tasks", metavar="NAME", help="write results/NAME.txt and .json"
+    )
     options = parser.parse_args(arguments)
+    if options.label and len(options.inputs) != 1:
+        parser.error("--label needs one kind of --inputs")
     for name in options.names:
         if name not in PLANS:
             parser.error(f"no set {name!r}. Sets: {', '.join(PLANS)}")
@@ -387,8 +402,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(text)
     if options.save:
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "tasks.txt").write_text(text + "\n", "utf-8")
-        (RESULTS / "tasks.json").write_text(json.dumps(benchmark.cells, indent=1) + "\n", "utf-8")
+        (RESULTS / f"{options.save}.txt").write_text(text + "\n", "utf-8")
+        cells = json.dumps(benchmark.cells, indent=1)
+        (RESULTS / f"{options.save}.json").write_text(cells + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,16 +13,21 @@ COLUMNS = {
     "none": "base",
     "static": "+ static",
     "random": "+ random",
+    "first": "+ first ELMo",
     "elmo": "+ ELMo",
     "both": "+ both",
+    "tuned": "+ ELMo, tuned",
 }
 """Kinds of inputs, and what the table calls them."""
 LEVEL = 0.05
 TESTS = {
-    "ELMo": ("none", "elmo"),
-    "both": ("static", "both"),
-    "static": ("elmo", "both"),
-    "weights": ("random", "elmo"),
+    "base, ELMo": ("none", "elmo"),
+    "static, ELMo": ("static", "elmo"),
+    "static, both": ("static", "both"),
+    "ELMo, both": ("elmo", "both"),
+    "random, ELMo": ("random", "elmo"),
+    "first, ELMo": ("first", "elmo"),
+    "ELMo, tuned": ("elmo", "tuned"),
 }
 """Welch tests: what each compares, before and after."""
 
@@ -41,20 +47,19 @@ def table(cells: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
     columns = [kind for kind in COLUMNS if kind in shown] + sorted(shown - COLUMNS.keys())
     heads = " ".join(f"{COLUMNS.get(kind, kind):>15}" for kind in columns)
     trivial = any(f"{name}/trivial/0" in cells for name in found)
+    both = f" {'both/static':>11}" if "both" in shown else ""
     lines = [
-        f"{'set':23} {'score':14}{' trivial' if trivial else ''} {heads} "
-        f"{'ELMo/base':>9} {'both/static':>11}"
+        f"{'set':23} {'score':14}{' trivial' if trivial else ''} {heads} {'ELMo/base':>9}{both}"
     ]
     for name, variants in found.items():
         values = " ".join(f"{_value(variants.get(kind)):>15}" for kind in columns)
         primary = _primary(cells, name)
         simple = f" {_trivial(cells, name):>7}" if trivial else ""
-        lines.append(
-            f"{TITLES.get(name, name):23} {primary:14}{simple} {values} "
-            f"{_reduction(primary, variants, 'none', 'elmo'):>9} "
-            f"{_reduction(primary, variants, 'static', 'both'):>11}"
-        )
-    lines += ["", *_explanations(found, trivial), *_significance(found)]
+        reductions = f"{_reduction(primary, variants, 'none', 'elmo'):>9}"
+        if both:
+            reductions += f" {_reduction(primary, variants, 'static', 'both'):>11}"
+        lines.append(f"{TITLES.get(name, name):23} {primary:14}{simple} {values} {reductions}")
+    lines += ["", *_explanations(found, trivial), *_chosen(cells, found), *_significance(found)]
     lines += ["", f"{'set':23} {'train':>7} {'dev':>6} {'test':>6}  seconds of training, a seed"]
     for name, variants in found.items():
         lines.append(_sizes(name, variants, cells))
@@ -64,6 +69,29 @@ def table(cells: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
 def _primary(cells: Mapping[str, Mapping[str, Any]], name: str) -> str:
     own = (c for key, c in cells.items() if key.startswith(f"{name}/") and "primary" in c)
     return str(next(own)["primary"])
+
+
+def _chosen(
+    cells: Mapping[str, Mapping[str, Any]], found: Mapping[str, Mapping[str, Variant]]
+) -> list[str]:
+    """Development scores with the plain settings and with others that were tried."""
+    lines = []
+    for name, variants in found.items():
+        own = {kind: _cells(cells, name, kind) for kind in variants}
+        tried = [kind for kind in own if kind == "tuned" or kind not in COLUMNS]
+        for kind in tried if "elmo" in own else ():
+            before, after = (
+                statistics.fmean(cell["dev"][cell["primary"]] for cell in own[one])
+                for one in ("elmo", kind)
+            )
+            changes = ", ".join(own[kind][0]["setup"]["overrides"])
+            lines.append(f"{TITLES.get(name, name):23} {before:.4f} {after:.4f}  {changes or kind}")
+    return ["", f"{'development scores':23} {'plain':>6} {'other':>6}", *lines] if lines else []
+
+
+def _cells(cells: Mapping[str, Mapping[str, Any]], name: str, kind: str) -> list[Mapping[str, Any]]:
+    """Of all seeds."""
+    return [cell for key, cell in cells.items() if key.startswith(f"{name}/{kind}/")]
 
 
 def _trivial(cells: Mapping[str, Mapping[str, Any]], name: str) -> str:
@@ -77,9 +105,11 @@ def _significance(found: Mapping[str, Mapping[str, Variant]]) -> list[str]:
     from scipy.stats import ttest_ind
 
     rows, told = [], []
+    kinds = {kind for variants in found.values() for kind in variants}
+    tests = {head: pair for head, pair in TESTS.items() if kinds >= {*pair}}
     for name, variants in found.items():
         values = []
-        for before, after in TESTS.values():
+        for before, after in tests.values():
             pair = [variants[kind].scores for kind in (before, after) if kind in variants]
             if len(pair) < 2 or min(map(len, pair)) < 2 or pair[0] == pair[1]:
                 values.append(None)
@@ -88,12 +118,11 @@ def _significance(found: Mapping[str, Mapping[str, Variant]]) -> list[str]:
         rows.append((name, values))
     if not any(value is not None for _, values in rows for value in values):
         return []
-    heads = ("base, ELMo", "static, both", "ELMo, both", "random, ELMo")
-    lines = ["", f"{'p by Welch, two-sided':23} " + " ".join(f"{head:>13}" for head in heads)]
+    lines = ["", f"{'p by Welch, two-sided':23} " + " ".join(f"{head:>13}" for head in tests)]
     for name, values in rows:
         cells = " ".join(f"{'-' if value is None else f'{value:.4f}':>13}" for value in values)
         lines.append(f"{TITLES.get(name, name):23} {cells}")
-    for head, column in zip(heads, zip(*(values for _, values in rows), strict=True), strict=True):
+    for head, column in zip(tests, zip(*(values for _, values in rows), strict=True), strict=True):
         known = [value for value in column if value is not None]
         if known:
             count = sum(value < LEVEL for value in known)
@@ -123,8 +152,7 @@ def _variants(cells: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Va
     variants = {}
     present = {key.split("/")[1] for key in cells if key.startswith(f"{name}/")} - {"trivial"}
     for kind in [*COLUMNS, *sorted(present - COLUMNS.keys())]:
-        own = [cell for key, cell in cells.items() if key.startswith(f"{name}/{kind}/")]
-        if own:
+        if own := _cells(cells, name, kind):
             scores = tuple(cell["test"][cell["primary"]] for cell in own)
             variants[kind] = Variant(scores, sum(cell["seconds"] for cell in own))
     return variants
@@ -151,9 +179,20 @@ def _explanations(found: Mapping[str, Mapping[str, Variant]], trivial: bool) -> 
     seeds = sorted({len(v.scores) for variants in found.values() for v in variants.values()})
     lines = [
         f"Scores on the test data{_spread(seeds)}. base: learned word vectors (and",
-        "characters, if the recipe has them). ELMo/base: the share of the base's error that goes;",
-        "both/static: the same where static vectors are there already, as in the paper's models.",
+        "characters, if the recipe has them). ELMo/base: the share of the base's error that goes.",
     ]
+    kinds = {kind for variants in found.values() for kind in variants}
+    if "both" in kinds:
+        lines.append(
+            "both/static: the same beside static vectors, which the models of the paper have."
+        )
+    if "first" in kinds:
+        lines.append(
+            "first ELMo: the embedded models before the present ones; their mixes learned at the "
+            "rate of the rest."
+        )
+    if "tuned" in kinds:
+        lines.append("tuned: the recipe as it is, chosen with ELMo on the development data.")
     if trivial:
         lines.append(
             "trivial: the best of TF-IDF with logistic regression and the most frequent answer (of "

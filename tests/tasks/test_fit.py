@@ -443,3 +443,16 @@ def test_pictures_are_drawn(tmp_path, monkeypatch):
     text = (tmp_path / "run" / "report.md").read_text("utf-8")
     assert "By label, dev" in text
     assert "| | bad | good |" in text
+
+
+def test_words_beside_elmo_are_left_out_where_asked(tmp_path):
+    config = settings("classify", "inputs.words_beside_elmo=false", "run.epochs=1")
+    folder = tmp_path / "with"
+    for elmo, words in (("test-tiny", False), (None, True)):
+        predictor = elmokit.tasks.fit(
+            "classify", texts(40), texts(10, 1), elmo=elmo, config=config, output=folder, quiet=True
+        )
+        assert ("words" in predictor.model.embedder.parts) is words
+        answers = predictor.predict(["a fine old movie"])
+        assert elmokit.tasks.Predictor.load(folder).predict(["a fine old movie"]) == answers
+        folder = tmp_path / "without"

@@ -44,6 +44,9 @@ class InputsConfig:
     """How text is split; empty: as the ELMo model does it, or ``words`` without one."""
     words: int = 100
     """Width of a vector learned for each word of the training data; 0: none."""
+    words_beside_elmo: bool = True
+    """Whether such vectors are learned where ELMo is an input, too. On small data they learn names
+    of the training data by heart."""
     min_count: int = 1
     """Rarer words share one vector."""
     lowercase: bool = True
@@ -83,6 +86,10 @@ class InputsConfig:
         check(self.pieces in _PIECES, self, "pieces", f"use {', '.join(_PIECES)}")
         alone = "target" in self.elmo_at  # one word at a time has no batch to be normalised over
         check(not (alone and self.layer_norm), self, "layer_norm", "not with ELMo at the target")
+
+    def learns_words(self, beside_elmo: bool) -> bool:
+        """Whether words have learned vectors in a model that reads ELMo or does not."""
+        return self.words > 0 and (self.words_beside_elmo or not beside_elmo)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -341,7 +341,8 @@ class TaskRun:
     def _predictor(self, config: TaskConfig, learned: dict[str, Any]) -> Predictor:
         """A predictor with the starting weights that its seed decides."""
         torch.manual_seed(config.run.seed)
-        words = self._words() if config.inputs.words else []
+        learned_words = config.inputs.learns_words(beside_elmo=self.elmo is not None)
+        words = self._words() if learned_words else []
         facts = Facts(self.task.name, config, learned, words, self.fields)
         return Predictor(facts, self.elmo, self.static, self.device)
 

@@ -163,7 +163,7 @@ class Embedder(nn.Module):
         super().__init__()
         settings = config.inputs
         parts: dict[str, Input] = {}
-        if settings.words:
+        if settings.learns_words(beside_elmo=elmo is not None):
             parts["words"] = WordInput(words, settings)
         if settings.characters:
             parts["characters"] = CharacterInput(settings.characters, config.run.seed)
