@@ -1,5 +1,6 @@
 """What a step reads: every token finds its own word again."""
 
+import concurrent.futures.thread
 import threading
 import time
 from itertools import islice
@@ -149,3 +150,21 @@ def test_prefetching_may_end_in_any_of_its_threads(corpus, tmp_path):
     while not closing and time.monotonic() < deadline:
         time.sleep(0.01)
     assert closing == [None]
+
+
+def test_prefetching_may_end_inside_a_submit(corpus, tmp_path, monkeypatch):
+    """There the closing thread holds a lock that the reading thread waits for."""
+    monkeypatch.setattr("elmokit.training.data._JOIN_SECONDS", 0.3)
+    prefetched = prefetch_batches(streams(corpus, 2, 4), maker(corpus, tmp_path, vocabulary=20))
+    next(prefetched)
+    ended = threading.Event()
+
+    def close() -> None:
+        with concurrent.futures.thread._global_shutdown_lock:
+            next(prefetched)  # makes room, so that the reading thread submits the next window
+            time.sleep(0.2)
+            prefetched.close()
+        ended.set()
+
+    threading.Thread(target=close, daemon=True).start()
+    assert ended.wait(20)

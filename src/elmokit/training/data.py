@@ -180,7 +180,9 @@ def _both_directions(words: Ids, lengths: Ids) -> NDArray[np.int64]:
 
 _FIRST = np.array([BEGIN, END])  # what each direction reads first in a sentence
 _PREFETCH = 6  # batches
+_READER = "elmokit-reading"
 _MAKERS, _MAKER = 3, "elmokit-batches"
+_JOIN_SECONDS = 10.0
 """Threads that make batches; numpy releases the GIL most of the time."""
 _AT_ONCE = 65_536  # words whose character ids are looked up at a time
 _GPU_WORDS = 1024
@@ -380,16 +382,19 @@ def prefetch_batches(streams: SentenceStreams, maker: BatchMaker) -> Generator[L
             hand_over(failed)
 
     makers = ThreadPoolExecutor(_MAKERS, thread_name_prefix=_MAKER)
-    thread = threading.Thread(target=read, name="elmokit-reading", daemon=True)
+    thread = threading.Thread(target=read, name=_READER, daemon=True)
     thread.start()
     try:
         while True:
             yield waiting.get().result()
     finally:
         # A thread that still runs when Python exits can crash the whole process. But the garbage
-        # collector may close this in one of the threads, and a thread cannot join itself.
+        # collector may close this anywhere: in one of the threads, or inside `submit`, which holds
+        # locks that the reading thread and `shutdown` want. A pool that is not shut down ends its
+        # threads when it is collected.
         stop.set()
-        here = threading.current_thread()
-        if here is not thread:
-            thread.join()
-        makers.shutdown(wait=not here.name.startswith(_MAKER))
+        ours = threading.current_thread().name.startswith((_READER, _MAKER))
+        if not ours:
+            thread.join(_JOIN_SECONDS)
+        if not thread.is_alive():
+            makers.shutdown(wait=not ours)
