@@ -263,6 +263,29 @@ INT4_DAMAGES = {
 }
 
 
+def test_projections_stay_int8_in_int4_storage(tmp_path):
+    checkpoint = random_checkpoint(cells=256, width=64)
+    native.write(checkpoint, tmp_path / "int4", "int4")
+    stored = load_file(tmp_path / "int4" / "model.safetensors")
+    read = native.read(tmp_path / "int4").weights
+    name = "lstm.forward_stack.0.projection"
+    assert stored[name].dtype == torch.int8
+    assert stored["lstm.forward_stack.0.state_weight"].dtype == torch.uint8
+    exact = checkpoint.weights[name]
+    assert float((read[name] - exact).abs().max()) <= float(exact.abs().max()) / 254 * 1.01
+
+
+def test_projections_that_are_int4_already_stay_so(tmp_path):
+    """Models of earlier versions lose nothing and do not grow."""
+    own = elmokit.load("nano-en")
+    name = "lstm.forward_stack.0.projection"
+    weight = own.bilm.state_dict()[name]
+    assert not quantized.takes_int4(weight)
+    own.save(tmp_path / "again", storage="int4")
+    assert load_file(tmp_path / "again" / "model.safetensors")[name].dtype == torch.uint8
+    assert torch.equal(elmokit.load(tmp_path / "again").bilm.state_dict()[name], weight)
+
+
 @pytest.mark.parametrize("damage", INT4_DAMAGES)
 def test_int4_file_that_does_not_fit_is_refused(tmp_path, damage):
     native.write(random_checkpoint(cells=96, width=64), tmp_path / "int4", "int4")

@@ -45,9 +45,9 @@ from elmokit.checkpoints.quantized import (
     INT4_LEVELS,
     dequantize_int4,
     dequantize_int4_rows,
+    has_int4_groups,
     quantize_int4,
     quantize_int4_rows,
-    takes_int4,
 )
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig, to_dict
 from elmokit.errors import ConfigError
@@ -151,7 +151,7 @@ def _lossless_int4(rows: Tensor) -> tuple[Tensor, Tensor] | None:
     """Codes and scales, of groups or of rows, that are exactly this matrix (R, C); None if not."""
     if not bool(rows.isfinite().all()):
         return None
-    if takes_int4(rows):
+    if has_int4_groups(rows):
         codes, scales = quantize_int4(rows)
         if bool((dequantize_int4(codes, scales) == rows).all()):
             return codes, scales.float()

@@ -41,6 +41,9 @@ INT8_LEVELS = 127
 INT4_LEVELS = 7
 INT4_GROUP = 64
 """Numbers of a row that share a scale."""
+PROJECTION_SHAPE = 4
+"""A matrix with so many times more columns than rows is a projection. Its few numbers see all of a
+layer, and int4 would cost much there for the bytes it saves: it is stored as int8."""
 INT4_SHARES = tuple(share / 20 for share in range(20, 9, -1))
 """Shares of a row's largest magnitude that the largest int4 code may mean; all of it is tried
 first."""
@@ -75,7 +78,7 @@ def quantize(
         encode = quantize_int8
         if int4 == "softmax" and name == SOFTMAX_MATRIX:
             encode = quantize_int4_rows
-        elif int4 == "all" and takes_int4(tensor):
+        elif int4 == "all" and (takes_int4(tensor) or _is_int4(tensor)):
             encode = quantize_int4
         try:
             stored[name], stored[name + SCALE] = encode(tensor)
@@ -85,9 +88,19 @@ def quantize(
 
 
 def takes_int4(tensor: Tensor) -> bool:
-    """Whether int4 storage rounds this tensor to int4; it has whole groups in every row."""
+    """Whether int4 storage rounds this tensor to int4: a larger matrix that is no projection."""
+    return has_int4_groups(tensor) and tensor.shape[1] < PROJECTION_SHAPE * tensor.shape[0]
+
+
+def has_int4_groups(tensor: Tensor) -> bool:
+    """Whether int4 could store this tensor: a larger matrix with whole groups in every row."""
     large = tensor.dim() == 2 and tensor.numel() >= SMALLEST_MATRIX
     return large and tensor.shape[1] % INT4_GROUP == 0
+
+
+def _is_int4(tensor: Tensor) -> bool:
+    """Whether int4 storage would lose nothing: the matrix comes from there."""
+    return has_int4_groups(tensor) and torch.equal(round_int4(tensor), tensor)
 
 
 def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:
