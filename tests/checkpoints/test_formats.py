@@ -267,6 +267,16 @@ def test_softmax_can_be_left_out():
     assert_same_vectors(bare, TF_STANDARD.load(), TF_STANDARD.sentences())
 
 
+@pytest.mark.parametrize("storage", ["float32", "int8", "int4"])
+def test_softmax_of_a_native_folder_can_be_left_out(tmp_path, storage):
+    elmokit.load("nano-en").save(tmp_path / "model", storage=storage)
+    for source in (tmp_path / "model", tmp_path / "model" / "model.safetensors"):
+        bare = elmokit.load(source, softmax=False)
+        assert bare.config.softmax is None
+        assert not [name for name in weights_of(bare) if name.startswith("softmax")]
+        assert_same_vectors(bare, elmokit.load(source), [["a", "bank"], ["the"]])
+
+
 # TensorFlow checkpoints.
 
 

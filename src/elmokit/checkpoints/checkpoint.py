@@ -12,6 +12,9 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.text.inputs import InputBuilder
 from elmokit.text.vocab import Vocabulary
 
+SOFTMAX = "softmax."
+"""How the names of a softmax's tensors begin."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -43,7 +46,7 @@ class Checkpoint:
 
     def without_softmax(self) -> Checkpoint:
         """The same model as an encoder only."""
-        weights = {k: v for k, v in self.weights.items() if not k.startswith("softmax.")}
+        weights = {k: v for k, v in self.weights.items() if not k.startswith(SOFTMAX)}
         return replace(self, config=replace(self.config, softmax=None), weights=weights)
 
     def with_words(self, count: int) -> Checkpoint:

@@ -34,10 +34,12 @@ _COMPRESSED = (b"PK", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # zip, gzip, bzip2, x
 
 @dataclass(frozen=True)
 class Extras:
-    """Files a user names because they are not where they usually are."""
+    """Files a user names because they are not where they usually are, and what need not be read."""
 
     options: Path | None = None
     vocabulary: Path | None = None
+    softmax: bool = True
+    """Whether a softmax is wanted; where reading one takes no time it may come all the same."""
 
 
 def _hdf5_files(folder: Path) -> list[Path]:
@@ -93,7 +95,7 @@ FOLDER_LAYOUTS: dict[
     "elmokit": (
         'config.json with "format": "elmokit", and model.safetensors',
         native.is_native,
-        lambda folder, extras: native.read(folder),
+        lambda folder, extras: native.read(folder, softmax=extras.softmax),
     ),
     transformers_folder.KIND: (
         'config.json with "model_type": "elmokit", and model.safetensors',
@@ -145,7 +147,8 @@ def read_source(source: str | Path | None, extras: Extras) -> Checkpoint:
     if os.path.isfile(f"{path}.index"):
         return tf_checkpoint.read(path, extras.options, extras.vocabulary)
     if str(source) in known_models.embedded_models():
-        return replace(native.read(known_models.EMBEDDED / str(source)), source=str(source))
+        folder = known_models.EMBEDDED / str(source)
+        return replace(native.read(folder, softmax=extras.softmax), source=str(source))
     if published(str(source)) is not None:
         return _read_remote(str(source), extras)
     near = ", ".join(suggest_names(str(source)))
@@ -204,7 +207,7 @@ def _read_file(path: Path, extras: Extras) -> Checkpoint:
         prefix = path.with_name(path.name.removesuffix(".index"))
         return tf_checkpoint.read(prefix, extras.options, extras.vocabulary)
     if path.name in native.FILES and native.is_native(path.parent):
-        return native.read(path.parent)
+        return native.read(path.parent, softmax=extras.softmax)
     if _is_torch_file(path):
         return allennlp_archive.read(path, options=extras.options)
     if _is_archive(path):

@@ -184,11 +184,15 @@ def load_model(
     device: str | None,
     precision: Literal["float32", "bfloat16", "int8"] = "float32",
 ) -> Elmo:
-    """Load a model as the verbs' common options ask."""
+    """Load a model as the options of verbs ask that need no softmax."""
     import elmokit
 
     return elmokit.load(
-        model, tokenizer="space" if tokens else tokenizer, device=device, precision=precision
+        model,
+        tokenizer="space" if tokens else tokenizer,
+        softmax=False,
+        device=device,
+        precision=precision,
     )
 
 

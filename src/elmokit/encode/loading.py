@@ -79,7 +79,7 @@ def load(
             tokeniser.
     """
     with limited(limits):
-        extras = Extras(_path(options), _path(vocabulary))
+        extras = Extras(_path(options), _path(vocabulary), softmax is not False)
         checkpoint = read_source(source, extras)
         if softmax is False:
             checkpoint = checkpoint.without_softmax()
