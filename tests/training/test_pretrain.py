@@ -76,6 +76,7 @@ MODELS: dict[str, PretrainConfig] = {
     "adaptive": changed(LEARNING, loss={"kind": "adaptive"}),
     "cnn": changed(LEARNING, loss={"kind": "cnn"}),
     "tied": changed(LEARNING, loss={"tied": True}, model={"characters": None, "words": WORD_INPUT}),
+    "centering": changed(LEARNING, loss={"centering": 0.01}),
     "adagrad": changed(
         LEARNING, optimizer={"name": "adagrad", "lr": 0.2, "accumulator": 0.01}, loss=UNROLLED
     ),

@@ -435,6 +435,37 @@ def test_times_unroll_multiplies_the_gradient_and_not_the_reported_loss(corpus, 
     assert torch.equal(*reported)
 
 
+def test_centering_pulls_the_mean_of_every_dimension_to_zero(corpus, tmp_path):
+    def offset(weight: float) -> float:
+        config = changed(SMALL, loss={"centering": weight}, optimizer={"lr": 0.01})
+        trainer = make_trainer(config, corpus, tmp_path)
+        for number in range(60):
+            trainer.step(number)
+        batch = next(trainer._prefetched())
+        states = trainer._bilm.zero_states(config.data.rows)
+        layers = trainer._forward(trainer._bilm, batch, states, 0.0, torch.float32)
+        means = [half.detach().mean(dim=0) for layer in layers for half in layer.halves]
+        return sum(float(mean.square().sum()) for mean in means)
+
+    assert offset(1.0) < 0.2 * offset(0.0)
+
+
+def test_centering_adds_its_own_gradient(corpus, tmp_path):
+    _, without, _ = gradients_of_step(SMALL, corpus, tmp_path)
+    trainer, found, _ = gradients_of_step(changed(SMALL, loss={"centering": 0.5}), corpus, tmp_path)
+    fresh = make_trainer(SMALL, corpus, tmp_path)
+    batch = next(fresh._prefetched())
+    states = fresh._bilm.zero_states(SMALL.data.rows)
+    layers = fresh._forward(fresh._bilm, batch, states, SMALL.run.dropout, torch.float32)
+    squares = [half.mean(dim=0).square().sum() for layer in layers for half in layer.halves]
+    penalty = 0.5 * torch.stack(squares).sum() / 2  # the mean of two directions, all layers
+    named = [(n, p) for n, p in fresh._named_parameters() if p.requires_grad]
+    own = torch.autograd.grad(penalty, [p for _, p in named], materialize_grads=True)
+    for (name, _), gradient in zip(named, own, strict=True):
+        torch.testing.assert_close(found[name] - without[name], gradient, rtol=1e-3, atol=1e-6)
+    assert trainer._config.loss.centering == 0.5
+
+
 def test_two_windows_accumulated_are_the_mean_of_their_gradients(corpus, tmp_path):
     """Taken one after the other from the same weights, the second from the first one's state."""
     _, both, _ = gradients_of_step(changed(SMALL, optimizer={"accumulate": 2}), corpus, tmp_path)

@@ -74,11 +74,15 @@ class LossConfig:
     """Whether the softmax shares the word input's table."""
     times_unroll: bool = False
     """Multiply the loss by the window's steps, as bilm-tf does before clipping."""
+    centering: float = 0.0
+    """Weight of the squared batch mean of every dimension of the LSTM layers' outputs. Above zero,
+    no dimension becomes a constant, and two words' vectors have a mean cosine near zero."""
 
     def __post_init__(self) -> None:
         kinds = ("full", "sampled", "adaptive", "cnn")
         check(self.kind in kinds, self, "kind", f"use {', '.join(kinds)}")
         check_positive(self, "negatives")
+        check_not_negative(self, "centering")
         rising = all(a < b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False))
         check(rising and bool(self.cutoffs), self, "cutoffs", "give rising word numbers")
         shareable = self.kind in ("full", "sampled")

@@ -227,6 +227,10 @@ class PretrainTrainer:
                 )
             total = total + self._distill(layers, wanted) * share
             _keep_states(self._teacher_states, wanted)
+        if self._config.loss.centering:
+            means = torch.stack([torch.stack(layer.halves).float().mean(dim=1) for layer in layers])
+            squares = means.square().sum(dim=2).mean(dim=1)  # (L,)
+            total = total + squares.sum() * (self._config.loss.centering * share)
         total = total * (scale / self._config.optimizer.accumulate)
         leaves = [*(parameter for _, parameter in self._dense), *(rows.leaf for rows in used)]
         gradients = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
