@@ -15,10 +15,17 @@ corpora = st.lists(st.lists(st.integers(3, 30), max_size=9), min_size=1, max_siz
 
 
 class ListCorpus:
-    """A corpus that lies in a list."""
+    """A corpus that lies in a list; some sentences begin a document."""
 
-    def __init__(self, sentences: list[list[int]]) -> None:
+    def __init__(self, sentences: list[list[int]], documents: tuple[int, ...] = (0,)) -> None:
         self.sentences = sentences
+        self.documents = documents
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def document_starts(self) -> np.ndarray:
+        return np.array([d for d in self.documents if d < len(self)], dtype=np.int64)
 
     def lengths(self) -> np.ndarray:
         return np.array([len(s) for s in self.sentences], dtype=np.int64)
@@ -125,6 +132,35 @@ def test_markers_are_never_read_at_the_far_end(sentences, rows, unroll):
         # Both directions open and close their sentences together.
         assert ((window.forward == BEGIN) == (window.backward == END)).all()
         assert ((window.forward_targets == END) == (window.backward_targets == BEGIN)).all()
+
+
+@given(corpora, st.integers(1, 4), st.floats(0, 0.99), st.integers(0, 5), st.integers(0, 20))
+@settings(max_examples=60)
+def test_joined_sentences_are_read_as_one(sentences, rows, share, seed, start):
+    """Streams of joined sentences are those of a corpus that has them joined already."""
+    documents = (0, 4, 9)
+    begins = np.random.default_rng([seed, 0, 1]).random(len(sentences)) >= share
+    joined: list[list[int]] = []
+    for number, sentence in enumerate(sentences):
+        if begins[number] or number in documents:
+            joined.append([])
+        joined[-1] = joined[-1] + sentence
+    how = {"rows": range(rows), "total_rows": rows, "unroll": 5, "seed": seed, "start": start}
+    found = SentenceStreams(ListCorpus(sentences, documents), join=share, **how)
+    expected = SentenceStreams(ListCorpus(joined), **how)
+    for _ in range(6):
+        assert as_lists(next(found)) == as_lists(next(expected))
+
+
+def test_the_share_of_joined_sentences_is_the_one_asked_for():
+    corpus = ListCorpus([[number] for number in range(3, 10_003)], tuple(range(0, 10_000, 100)))
+    read = SentenceStreams(corpus, rows=range(1), total_rows=1, unroll=10_000, seed=3, join=0.3)
+    forward = next(read).forward[0]
+    words = forward[forward != BEGIN]
+    together = (forward[:-1] != BEGIN) & (forward[1:] != BEGIN)
+    assert (forward[1:][together] == forward[:-1][together] + 1).all()  # neighbours in the text
+    assert ((forward[1:][together] - 3) % 100 != 0).all()  # never over the start of a document
+    assert together.sum() / len(words) == pytest.approx(0.3, abs=0.02)
 
 
 def test_a_long_sentence_continues_in_the_next_window():

@@ -61,6 +61,7 @@ def assert_same_model(one: Path, other: Path) -> None:
 
 VARIANTS: dict[str, PretrainConfig] = {
     "adamw-sampled": SMALL,
+    "adamw-joined": changed(SMALL, data={"join": 0.5}),
     "adamw-centering": changed(SMALL, loss={"centering": 0.1}),
     "adagrad-sampled": changed(SMALL, optimizer={"name": "adagrad"}),
     "sgd-sampled": changed(SMALL, optimizer={"name": "sgd"}),

@@ -1,7 +1,8 @@
 """A corpus as endless rows of sentences, cut into windows, and windows as training batches.
 
 Row r of R reads the sentences r, r + R, r + 2R, ... of one endless sequence: the corpus in a new
-random order for every pass. Forward, a sentence is read as ``<S> w1 ... wn`` and predicts
+random order for every pass. Some sentences can be joined with the next one of their document: they
+are then one sentence for all that follows, without markers between them. Forward, a sentence is read as ``<S> w1 ... wn`` and predicts
 ``w1 ... wn </S>``; backward it is read as ``</S> wn ... w1`` and predicts ``wn ... w1 <S>``, so
 both directions are in the same sentence at the same time and need the same words' vectors.
 
@@ -55,7 +56,8 @@ class Window:
 class SentenceStreams:
     """Windows of `unroll` steps of the rows that one process reads, out of `total_rows`.
 
-    The corpus must not be empty; `start` is the number of windows that were read already.
+    The corpus must not be empty; `join` is the share of sentences that are joined with the next one
+    of their document, `start` the number of windows that were read already.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class SentenceStreams:
         total_rows: int,
         unroll: int,
         seed: int,
+        join: float = 0.0,
         start: int = 0,
     ) -> None:
         self._sentences = sentences
@@ -74,7 +77,11 @@ class SentenceStreams:
         self._unroll = unroll
         self._seed = seed
         self._window = start
-        self._steps = sentences.lengths() + 1
+        lengths = sentences.lengths()
+        self._joined = _joined(sentences, join, seed) if join else None
+        if self._joined is not None:
+            lengths = np.add.reduceat(lengths, self._joined[:-1])
+        self._steps = lengths + 1
         self._orders: dict[int, Ids] = {}
         typical = max(1.0, float(self._steps.mean()))
         self._refill = int(unroll * _REFILL_WINDOWS / typical) + 2
@@ -103,12 +110,22 @@ class SentenceStreams:
         own = self._next[rows][:, None] + np.arange(count)  # (rows, count)
         sentences = self._numbers(own * self._total_rows + self._rows[rows][:, None])
         self._next[rows] += count
-        words, lengths = self._sentences.gather(sentences.ravel())
+        words, lengths = self._gather(sentences.ravel())
         steps = _both_directions(np.asarray(words, dtype=np.int64), lengths)  # (4, steps)
         per_row = (lengths + 1).reshape(len(rows), count).sum(axis=1)
         parts = np.split(steps, np.cumsum(per_row)[:-1], axis=1)
         for row, part in zip(rows, parts, strict=True):
             self._buffers[row] = np.concatenate([self._buffers[row], part], axis=1)
+
+    def _gather(self, numbers: Ids) -> tuple[NDArray[np.uint32], Ids]:
+        """The words of some sentences, joined ones included, and the length of each."""
+        if self._joined is None:
+            return self._sentences.gather(numbers)
+        first, counts = self._joined[numbers], np.diff(self._joined)[numbers]
+        starts = np.cumsum(counts) - counts
+        sentences = np.arange(counts.sum()) + np.repeat(first - starts, counts)
+        words, lengths = self._sentences.gather(sentences)
+        return words, np.add.reduceat(lengths, starts)
 
     def _numbers(self, positions: Ids) -> Ids:
         """Sentence numbers at positions of the endless sequence."""
@@ -153,6 +170,15 @@ class SentenceStreams:
                 else:
                     left[i] -= ends[-1] if len(ends) else 0
             number += 1
+
+
+def _joined(sentences: CorpusSplit, share: float, seed: int) -> Ids:
+    """Where joined sentences begin, and the number of all: the same in every pass."""
+    count = len(sentences)
+    begins = np.random.default_rng([seed, 0, 1]).random(count) >= share
+    begins[sentences.document_starts()] = True
+    begins[:1] = True
+    return np.append(np.flatnonzero(begins), count)
 
 
 def _both_directions(words: Ids, lengths: Ids) -> NDArray[np.int64]:

@@ -53,9 +53,13 @@ class DataConfig:
     carry: bool = False
     """Whether a row's state is carried from one sentence to the next, as in the original code.
     Otherwise every sentence starts from a zero initial state, as in inference."""
+    join: float = 0.0
+    """Share of sentences that are read together with the next one of their document, as one
+    sentence. Above zero, the model has seen texts of several sentences given as one."""
 
     def __post_init__(self) -> None:
         check_positive(self, "min_count", "rows", "unroll")
+        check(0 <= self.join < 1, self, "join", "give a share from 0 to below 1")
         check(self.vocabulary > 3, self, "vocabulary", "three are special words: give more")
 
 

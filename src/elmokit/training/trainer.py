@@ -267,6 +267,7 @@ class PretrainTrainer:
                 total_rows=config.data.rows,
                 unroll=config.data.unroll,
                 seed=config.run.seed,
+                join=config.data.join,
                 start=self._windows,
             )
             maker = BatchMaker(
