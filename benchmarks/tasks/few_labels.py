@@ -1,13 +1,15 @@
-"""Accuracy with 20 to 500 labels: ELMo, GloVe, TF-IDF and another encoder on three sets.
+"""Accuracy with 20 to 5,000 labels: ELMo, GloVe, TF-IDF and another encoder on three sets.
 
-Run: python -m benchmarks.tasks.few_labels [--encoder FOLDER] [--draws 2] [--save]
+Run: python -m benchmarks.tasks.few_labels [--encoder FOLDER] [--draws 3] [--save]
 
 Each cell is a set, a system, a number of labels and a draw of the training examples; the test
 sentences are the same for all. "linear" is the logistic regression of `head.kind=linear` on pooled
 vectors of all layers, "network" the biLSTM with attention, "fit" what `elmokit.tasks.fit` takes by
-itself. No development data is given, so that a tenth of the labels goes there; TF-IDF trains on
-all of them. Finished cells are kept. --save writes few_labels.txt and few_labels.json to
-benchmarks/results, and the curves to docs/images/few-labels.png.
+itself; from 1,000 labels on that is the network. No development data is given, so that a tenth of
+the labels goes there; TF-IDF trains on all of them. GloVe has all its words; python -m
+benchmarks.rivals.contenders downloads it. A set with fewer than 5,000 examples gives all. Finished
+cells are kept. --save writes few_labels.txt and few_labels.json to benchmarks/results, and the
+curves to docs/images/few-labels.png.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from benchmarks.tasks.run import Benchmark, commit, parsed
 from elmokit.encode.speed import machine
 from elmokit.files import atomic_file
 from elmokit.tasks import TextExample, fit, get_task, read_examples, task_settings
-from elmokit.tasks.few_labels import cross_validated
+from elmokit.tasks.few_labels import FEW, cross_validated
 from elmokit.tasks.fit import split_dev
 from elmokit.tasks.inputs.references import as_layers
 from elmokit.tasks.inputs.source import LayerModel
 
 SETS = {"sst2": "SST-2 sentences", "trec6": "TREC-6 questions", "snips": "SNIPS intents"}
-SIZES = (20, 50, 100, 200, 500)
+SIZES = (20, 50, 100, 200, 500, 1000, 2000, 5000)
 SYSTEMS = {
     "elmo/auto": "ELMo, fit",
     "elmo/linear": "ELMo, linear",
@@ -45,8 +47,8 @@ SYSTEMS = {
     "tfidf": "TF-IDF, linear",
 }
 TEST = 400
-_MOST = 2 * max(SIZES)
-"""Training examples that are encoded: those of two draws."""
+_MOST = 7000
+"""Training examples from which labels are drawn."""
 CELLS = FOLDER.parent / "few-labels.json"
 
 
@@ -60,7 +62,7 @@ def examples(name: str, archives: Path | None) -> dict[str, list[TextExample]]:
             read = [TextExample(example.tokens, example.intent) for example in read]
         random.Random(0).shuffle(read)
         found[part] = read
-    return {"train": found["train"], "test": found["test"][:TEST]}
+    return {"train": found["train"][:_MOST], "test": found["test"][:TEST]}
 
 
 def tfidf(train: list[TextExample], test: list[TextExample]) -> float:
@@ -91,7 +93,7 @@ class Curves:
 
     def run(self) -> None:
         """Train what is not there, small sets first."""
-        models: dict[str, LayerModel] = {"glove": self._inputs._static("en")}
+        models: dict[str, LayerModel] = {"glove": self._inputs._static("en", "glove")}
         (models["elmo"],) = as_layers("small-en").models
         if self._options.encoder:
             (models["encoder"],) = as_layers(self._options.encoder).models
@@ -101,6 +103,8 @@ class Curves:
                 continue
             for name, parts in data.items():
                 for size in self._options.sizes:
+                    if system == "elmo/auto" and size > FEW:
+                        continue
                     for draw in range(self._options.draws):
                         self._cell(name, parts, system, size, draw, models)
 
@@ -120,8 +124,9 @@ class Curves:
         key = f"{name}/{system}/{size}/{draw}"
         if key in self.cells:
             return
-        first = draw * max(SIZES)
-        train = parts["train"][first : first + size]
+        order = list(range(len(parts["train"])))
+        random.Random(draw).shuffle(order)
+        train = [parts["train"][number] for number in order[:size]]
         known = {example.label for example in train}
         start = time.monotonic()
         chosen = ""
@@ -129,10 +134,10 @@ class Curves:
             accuracy = tfidf(train, parts["test"])
         elif system.endswith("/linear"):
             source = system.split("/", maxsplit=1)[0]
-            every = self._vectors(name, "train", source, models[source], parts["train"][:_MOST])
+            every = self._vectors(name, "train", source, models[source], parts["train"])
             asked = self._vectors(name, "test", source, models[source], parts["test"])
             kept, _ = split_dev(get_task("classify"), train, draw)  # as fit does it
-            numbers = {id(example): first + i for i, example in enumerate(train)}
+            numbers = {id(parts["train"][number]): number for number in order[:size]}
             labels = sorted({str(example.label) for example in kept})
             targets = torch.tensor([labels.index(str(example.label)) for example in kept])
             weight, bias = cross_validated(

@@ -1,18 +1,20 @@
 """What ELMo gains on every task: without it, with static vectors, with ELMo, with both.
 
 Run: python -m benchmarks.tasks.run [NAME ...] [--seeds 0 1 2] [--save]
-         [--inputs none static random elmo both tuned] [--rival minilm=FOLDER flair=FILE]
+         [--inputs none static glove random elmo both tuned tuned_glove]
+         [--rival minilm=FOLDER flair=FILE]
      python -m benchmarks.tasks.run --trivial [NAME ...]
 
 Each cell (a set, a kind of inputs, a seed) is one training run, judged on the test data with the
-weights that were best on the development data. Finished cells are kept in a file, so that the
-table can be made in pieces: the same command goes on where it was stopped, and --add takes over
-the cells of another machine. --store-ratio measures training on stored layers against computing
-them in every epoch. "random" is an ELMo of the same shape with random weights, a control. "tuned"
-is ELMo with the recipe as it is, where that was chosen with ELMo on the development data; all other
-columns have the settings of the plain model there. --trivial scores baselines without vectors
-(TF-IDF and logistic regression, the most frequent answer); they need scikit-learn and no GPU.
---label NAME with --set gives settings that are tried a column of their own. --save writes
+weights that were best on the development data. Finished cells are kept in a file, so that the table
+can be made in pieces: the same command goes on where it was stopped, and --add takes over the cells
+of another machine. --store-ratio measures training on stored layers against computing them in every
+epoch. "random" is an ELMo of the same shape with random weights, a control. "tuned" is ELMo with
+the recipe as it is, where that was chosen with ELMo on the development data; all other columns have
+the settings of the plain model there. "glove" and "tuned_glove" have all words of GloVe, which
+python -m benchmarks.rivals.contenders downloads. --trivial scores baselines without vectors (TF-IDF
+and logistic regression, the most frequent answer); they need scikit-learn and no GPU. --label NAME
+with --set gives settings that are tried a column of their own. --save writes
 benchmarks/results/tasks.txt and tasks.json.
 """
 
@@ -34,6 +36,7 @@ from typing import Any
 import torch
 
 from benchmarks.report import RESULTS, ROOT
+from benchmarks.rivals.contenders import FOLDER as RIVALS
 from benchmarks.tasks.data import (
     FOLDER,
     RECIPES,
@@ -58,6 +61,8 @@ STATIC = {
     "en": ("glove_100d_en", "glove.6B.100d.40k.txt"),
     "zh": ("word2vec_100d_zh", "zh.100d.25k.vec"),
 }
+WHOLE_GLOVE = RIVALS / "glove" / "glove.6B.100d.bin"
+STATIC_KINDS = ("static", "both", "glove", "tuned_glove")
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ class Benchmark:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._elmos: dict[str, LayerSource] = {}
-        self._statics: dict[str, StaticVectors] = {}
+        self._statics: dict[Path, StaticVectors] = {}
         self._rivals = dict(part.split("=", 1) for part in options.rival)
         self.cells: dict[str, dict[str, Any]] = {}
         for path in (options.cells, *options.add):
@@ -134,7 +139,12 @@ class Benchmark:
         whole: dict[str, int] = {}
         store = self._options.work / name / "layers"
         rivals = [rival for rival in self._rivals if data.language == "en" or "zh" in rival]
-        kinds = [k for k in self._options.inputs if k != "tuned" or PLANS[name].plain]
+        kinds = [
+            kind
+            for kind in self._options.inputs
+            if (kind != "tuned" or PLANS[name].plain)
+            and ("glove" not in kind or data.language == "en")
+        ]
         for kind in (*kinds, *rivals):
             for seed in self._options.seeds:
                 key = f"{name}/{self._options.label or kind}/{seed}"
@@ -215,8 +225,8 @@ class Benchmark:
         source = self._source(data.language, kind)
         if source is not None:
             setup["elmo"] = f"{Path(source.name).name} {source.fingerprint[:12]}"
-        if kind in ("static", "both"):
-            setup["static"] = self._static_file(data.language).name
+        if kind in STATIC_KINDS:
+            setup["static"] = self._static_file(data.language, kind).name
         return setup
 
     def _done(self, key: str, setup: dict[str, Any]) -> bool:
@@ -226,7 +236,7 @@ class Benchmark:
         epochs = self._options.epochs
         return (
             *plan.overrides,
-            *(() if kind == "tuned" else plan.plain),
+            *(() if kind.startswith("tuned") else plan.plain),
             *self._options.set,
             *([f"run.epochs={epochs}"] if epochs is not None else []),
         )
@@ -257,7 +267,7 @@ class Benchmark:
             examples["dev"],
             test=examples["test"],
             elmo=self._source(data.language, kind),
-            static=self._static(data.language) if kind in ("static", "both") else None,
+            static=self._static(data.language, kind) if kind in STATIC_KINDS else None,
             config=self._config(data, kind, seed, *overrides),
             output=folder,
             store=store,
@@ -281,7 +291,7 @@ class Benchmark:
 
     def _source(self, language: str, kind: str) -> LayerSource | None:
         """The pretrained model of a kind of inputs; each is opened once."""
-        if kind in ("none", "static"):
+        if kind in ("none", "static", "glove"):
             return None
         elmo = getattr(self._options, f"elmo_{language}")
         name = self._rivals.get(kind, elmo if kind != "random" else f"random {elmo}")
@@ -295,20 +305,22 @@ class Benchmark:
                 self._elmos[name] = as_layers(name if len(several) == 1 else several)
         return self._elmos[name]
 
-    def _static_file(self, language: str) -> Path:
+    def _static_file(self, language: str, kind: str) -> Path:
+        if "glove" in kind:
+            return WHOLE_GLOVE
         given: Path | None = getattr(self._options, f"static_{language}")
         archive, file = STATIC[language]
         return given if given is not None else FOLDER / archive / file
 
-    def _static(self, language: str) -> StaticVectors:
-        if language not in self._statics:
-            path = self._static_file(language)
-            if not path.is_file():
+    def _static(self, language: str, kind: str) -> StaticVectors:
+        path = self._static_file(language, kind)
+        if path not in self._statics:
+            if not path.is_file() and path != WHOLE_GLOVE:
                 place = archives_folder(self._options.archives) / f"{STATIC[language][0]}.tar.xz"
                 with tarfile.open(place) as packed:
                     packed.extractall(FOLDER, filter="data")
-            self._statics[language] = StaticVectors(path)
-        return self._statics[language]
+            self._statics[path] = StaticVectors(path)
+        return self._statics[path]
 
     def _keep(self) -> None:
         with atomic_file(self._options.cells) as temporary:

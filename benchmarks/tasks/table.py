@@ -12,11 +12,13 @@ from elmokit.tasks.compare import InputComparison, Variant
 COLUMNS = {
     "none": "base",
     "static": "+ static",
+    "glove": "+ whole GloVe",
     "random": "+ random",
     "first": "+ first ELMo",
     "elmo": "+ ELMo",
     "both": "+ both",
     "tuned": "+ ELMo, tuned",
+    "tuned_glove": "tuned + GloVe",
 }
 """Kinds of inputs, and what the table calls them."""
 LEVEL = 0.05
@@ -28,6 +30,8 @@ TESTS = {
     "random, ELMo": ("random", "elmo"),
     "first, ELMo": ("first", "elmo"),
     "ELMo, tuned": ("elmo", "tuned"),
+    "GloVe, +tuned": ("glove", "tuned_glove"),
+    "tuned, +GloVe": ("tuned", "tuned_glove"),
 }
 """Welch tests: what each compares, before and after."""
 
@@ -193,6 +197,11 @@ def _explanations(found: Mapping[str, Mapping[str, Variant]], trivial: bool) -> 
         )
     if "tuned" in kinds:
         lines.append("tuned: the recipe as it is, chosen with ELMo on the development data.")
+    if "glove" in kinds:
+        lines.append(
+            "static: the 40,000 most frequent words of GloVe (Chinese: 25,000 of word2vec); whole "
+            "GloVe:\n341,479 words."
+        )
     if trivial:
         lines.append(
             "trivial: the best of TF-IDF with logistic regression and the most frequent answer (of "

@@ -83,7 +83,7 @@ def is_native(folder: Path) -> bool:
 
 
 def read(folder: Path, *, softmax: bool = True) -> Checkpoint:
-    """Read a model folder; `softmax` False saves the time of dequantizing a softmax."""
+    """Read a model folder; `softmax` False leaves the softmax in its file, which saves time."""
     path = folder / CONFIG_FILE
     data = read_json(path)
     version = data.get("format_version")
@@ -99,15 +99,20 @@ def read(folder: Path, *, softmax: bool = True) -> Checkpoint:
         raise CheckpointError(f"{path}: {error}") from None
     quantized = version != FORMAT_VERSIONS["float32"]
     dtypes = (torch.float32, *DTYPES) if quantized else (torch.float32,)
-    weights: Mapping[str, Tensor] = read_tensors(folder / WEIGHTS_FILE, dtypes=dtypes).tensors
+    wanted = None if softmax else _is_no_softmax
+    weights: Mapping[str, Tensor]
+    weights = read_tensors(folder / WEIGHTS_FILE, dtypes=dtypes, names=wanted).tensors
     if not softmax:
-        weights = {k: v for k, v in weights.items() if not k.startswith(SOFTMAX)}
         config = replace(config, softmax=None)
     if quantized:
         weights = dequantize(folder / WEIGHTS_FILE, weights, config.lstm.width)
     check_sizes(path, config, weights)
     lists = read_word_lists(folder, config.text, data.get(_CHECKSUMS))
     return Checkpoint(config, weights, "elmokit", str(folder), *lists, _read_card(folder))
+
+
+def _is_no_softmax(name: str) -> bool:
+    return not name.startswith(SOFTMAX)
 
 
 def _read_card(folder: Path) -> str | None:

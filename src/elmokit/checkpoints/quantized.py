@@ -17,7 +17,8 @@ one of several with the smallest squared error; cutting off the largest magnitud
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from elmokit.engines import run_in_parallel
 from elmokit.errors import CheckpointError
 
 CODE_DTYPES = (torch.int8, torch.uint8)
@@ -110,6 +112,7 @@ def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str
     """
     scales = {name + SCALE for name, tensor in stored.items() if tensor.dtype in CODE_DTYPES}
     weights: dict[str, Tensor] = {}
+    matrices: dict[str, Callable[[], Tensor]] = {}
     for name, tensor in stored.items():
         if name in scales:
             continue
@@ -132,13 +135,23 @@ def dequantize(path: Path, stored: Mapping[str, Tensor], width: int) -> dict[str
         if not good:
             per = f"group of {INT4_GROUP} numbers" if grouped else "row"
             raise CheckpointError(f"{path}: the tensor {name} needs one {name}{SCALE} per {per}")
+        weights[name] = tensor  # keeps the order
         if grouped:
-            weights[name] = dequantize_int4(tensor, scale)
+            matrices[name] = partial(dequantize_int4, tensor, scale)
         elif tensor.dtype == torch.uint8:
-            weights[name] = dequantize_int4_rows(tensor, scale, width)
+            matrices[name] = partial(dequantize_int4_rows, tensor, scale, width)
         else:
-            weights[name] = dequantize_int8(tensor, scale)
+            matrices[name] = partial(dequantize_int8, tensor, scale)
+    # In two threads, alike in work: it is a good part of the time in which a model loads.
+    by_size = sorted(matrices, key=lambda name: stored[name].numel())
+    halves = ({name: matrices[name] for name in by_size[first::2]} for first in range(2))
+    for made in run_in_parallel([partial(_call_all, half) for half in halves]):
+        weights |= made
     return weights
+
+
+def _call_all(functions: Mapping[str, Callable[[], Tensor]]) -> dict[str, Tensor]:
+    return {name: function() for name, function in functions.items()}
 
 
 def quantize_int8(matrix: Tensor) -> tuple[Tensor, Tensor]:

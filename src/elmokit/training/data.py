@@ -2,9 +2,10 @@
 
 Row r of R reads the sentences r, r + R, r + 2R, ... of one endless sequence: the corpus in a new
 random order for every pass. Some sentences can be joined with the next one of their document: they
-are then one sentence for all that follows, without markers between them. Forward, a sentence is read as ``<S> w1 ... wn`` and predicts
-``w1 ... wn </S>``; backward it is read as ``</S> wn ... w1`` and predicts ``wn ... w1 <S>``, so
-both directions are in the same sentence at the same time and need the same words' vectors.
+are then one sentence for all that follows, without markers between them. Forward, a sentence is
+read as ``<S> w1 ... wn`` and predicts ``w1 ... wn </S>``; backward it is read as ``</S> wn ... w1``
+and predicts ``wn ... w1 <S>``, so both directions are in the same sentence at the same time and
+need the same words' vectors.
 
 A window is the next T steps of every row (truncated backpropagation through time). Everything
 follows from the seed and the number of windows read, so that number alone is the position: a
