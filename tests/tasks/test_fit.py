@@ -18,9 +18,10 @@ import elmokit
 from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks import TaggedExample, TextExample, read_examples
-from elmokit.tasks.fit import epoch_batches, task_settings
+from elmokit.tasks.fit import task_settings
 from elmokit.tasks.report import label_table
 from elmokit.tasks.tag.spans import illegal_index
+from elmokit.tasks.task_trainer import TaskTrainer, epoch_batches
 from elmokit.training.checkpoint import latest_snapshot
 from elmokit.training.display import read_log
 
@@ -188,7 +189,7 @@ sys.path.insert(0, sys.argv[1])
 from small_tasks import sentences, settings
 import elmokit
 from elmokit.tasks import report
-from elmokit.tasks.fit import TaskTrainer
+from elmokit.tasks.task_trainer import TaskTrainer
 report.draw = lambda *_: False
 step = TaskTrainer.step
 def slow(self, number):
@@ -229,9 +230,10 @@ def test_run_resumes_after_a_kill_with_the_same_result(tmp_path):
     assert reports[0]["curve"] == reports[1]["curve"]
 
 
-def test_finished_run_can_be_made_longer(tmp_path):
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_finished_run_can_be_made_longer(tmp_path, ema):
     train, dev = texts(64), texts(20, seed=1)
-    config = settings("classify", "run.epochs=2", "optimizer.schedule=constant")
+    config = settings("classify", "run.epochs=2", "optimizer.schedule=constant", f"run.ema={ema}")
     fit("classify", train, dev, config, elmo=None, output=tmp_path / "one")
     longer = replace(config, run=replace(config.run, epochs=3))
     with pytest.raises(ConfigError, match="--resume"):
@@ -239,6 +241,40 @@ def test_finished_run_can_be_made_longer(tmp_path):
     fit("classify", train, dev, longer, elmo=None, output=tmp_path / "one", resume=True)
     fit("classify", train, dev, longer, elmo=None, output=tmp_path / "two")
     assert evaluations(tmp_path / "one") == evaluations(tmp_path / "two")
+
+
+def test_ema_is_what_is_evaluated_and_saved(tmp_path, monkeypatch):
+    """Against the average taken here, of the weights after every step."""
+    train, dev = texts(64), texts(20, seed=1)
+    seen: list[dict[str, torch.Tensor]] = []
+    step = TaskTrainer.step
+
+    def watched(trainer, number):
+        def now():
+            named = trainer._model.named_parameters()
+            return {name: p.detach().clone() for name, p in named if p.requires_grad}
+
+        if not seen:
+            seen.append(now())
+        result = step(trainer, number)
+        seen.append(now())
+        return result
+
+    monkeypatch.setattr(TaskTrainer, "step", watched)
+    config = settings("classify", "run.epochs=3", "run.ema=0.8", "head.kind=attention")
+    predictor = fit("classify", train, dev, config, elmo=None, output=tmp_path / "run")
+    best = json.loads((tmp_path / "run" / "report.json").read_text("utf-8"))["best_step"]
+    average = seen[0]
+    for number, now in enumerate(seen[1 : best + 1]):
+        decay = min(0.8, (1 + number) / (10 + number))
+        average = {name: decay * average[name] + (1 - decay) * now[name] for name in now}
+    saved = dict(predictor.model.named_parameters())
+    assert best > 0
+    for name, tensor in average.items():
+        torch.testing.assert_close(saved[name].detach(), tensor)
+        assert not torch.allclose(saved[name].detach(), seen[best][name], atol=1e-5)
+    again = elmokit.tasks.Predictor.load(tmp_path / "run").evaluate(dev)
+    assert -dict(evaluations(tmp_path / "run"))[best] == pytest.approx(again["accuracy"], abs=1e-5)
 
 
 def test_run_of_an_earlier_version_is_resumed(tmp_path):

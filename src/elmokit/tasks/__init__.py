@@ -5,8 +5,9 @@ the fields that a task declares; labelled takes labelled ones from lists and tab
 turns tokens into vectors. Each task is a folder with a ``task.py``: classify, tag, pair, relation,
 coref, dialogue, qa, seq2seq; task says what it must offer and how one is added, and has what scores
 share, config says what can be set. model has what heads share and joins inputs and head, fit
-trains (few_labels: logistic regression where labels are few), predictor answers (details: with
-offsets and scores) and is saved, report says how it went, compare does it with and without ELMo.
+trains (task_trainer: step by step; few_labels: logistic regression where labels are few), predictor
+answers (details: with offsets and scores) and is saved, report says how it went, compare does it
+with and without ELMo.
 
 A task is found by its folder: in this package, in a folder that the environment variable
 ``ELMOKIT_TASKS`` names, or in one given to `register`.

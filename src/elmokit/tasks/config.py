@@ -143,6 +143,9 @@ class TaskRunConfig:
     """Early stopping: evaluations without improvement after which training ends; 0: never."""
     evals_per_epoch: int = 1
     """Evaluations on the dev data per epoch."""
+    ema: float = 0.0
+    """Decay per step of an exponential moving average of the weights, which is then evaluated and
+    saved instead of the weights themselves; 0: none."""
     seed: int = 0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: mixed precision on a GPU, float32 elsewhere."""
@@ -150,6 +153,7 @@ class TaskRunConfig:
     def __post_init__(self) -> None:
         check_positive(self, "epochs", "batch", "evals_per_epoch")
         check_not_negative(self, "patience", "seed")
+        check(0 <= self.ema < 1, self, "ema", "give a number from 0 to below 1, such as 0.999")
         check(self.seed < SEEDS, self, "seed", "give a number below 2**64")
         precisions = ("auto", "float32", "bfloat16")
         check(self.precision in precisions, self, "precision", f"use {', '.join(precisions)}")
