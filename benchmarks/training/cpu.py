@@ -1,11 +1,11 @@
-"""Training on a CPU: tokens/s with one core and with all, in turns.
+"""Training on a CPU: tokens/s with one core, with all, and with one process per core, in turns.
 
 Run: python -m benchmarks.training.cpu TEXT... [--presets tiny small] [--steps 20] [--save]
 
 TEXT is one folder made by ``elmokit corpus prepare``, or text files, which are prepared first.
-Everything is measured end to end, in a process of its own each time. "of rate" is the share of a
-large matmul's rate with as many cores. Windows have at most 64 rows, as many as somebody
-without a GPU would take.
+Everything is measured end to end, in processes of their own each time. Several processes share the
+rows of a window by gloo, as with torchrun. "of rate" is the share of a large matmul's rate with as
+many cores. Windows have at most 64 rows, as many as somebody without a GPU would take.
 """
 
 from __future__ import annotations
@@ -13,15 +13,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 MOST_ROWS = 64
+
+
+class Case(NamedTuple):
+    """How many processes train, and with how many cores each."""
+
+    processes: int
+    cores: int
 
 
 def main() -> None:
@@ -36,66 +44,85 @@ def main() -> None:
     if options.child:
         print(json.dumps(measured(options.child, Path(options.texts[0]), options.steps)))
         return
-    from gpu import prepared
-
     from benchmarks.report import report
+    from benchmarks.speed.gpu import prepared
     from elmokit.corpus.workers import default_workers
 
-    cores = sorted({1, default_workers()})
-    lines = [f"{'preset':<8} {'cores':>5} {'ms/step':>9} {'tokens/s':>9} {'of rate':>8}"]
+    every = default_workers()
+    cases = list(dict.fromkeys([Case(1, 1), Case(1, every), Case(every, 1)]))
+    lines = [
+        f"{'preset':<8} {'processes':>9} {'cores each':>10} {'ms/step':>9} {'tokens/s':>9} "
+        f"{'of rate':>8}"
+    ]
     with tempfile.TemporaryDirectory() as temporary:
         corpus = prepared(options.texts, Path(temporary))
         for preset in options.presets:
-            rounds: dict[int, list[dict[str, Any]]] = {count: [] for count in cores}
+            rounds: dict[Case, list[dict[str, Any]]] = {case: [] for case in cases}
             for _ in range(options.rounds):
-                for count in cores:
-                    rounds[count].append(child(preset, corpus, options.steps, count))
+                for case in cases:
+                    rounds[case].append(run(preset, corpus, options.steps, case))
             rates = {}
-            for count, found in rounds.items():
-                rates[count] = median(one["tokens_per_second"] for one in found)
+            for case, found in rounds.items():
+                rates[case] = median(one["tokens_per_second"] for one in found)
+                # Each process knows of its own cores alone.
+                share = median(one["share_of_matrix_rate"] for one in found) / case.processes
                 lines.append(
-                    f"{preset:<8} {count:>5} "
+                    f"{preset:<8} {case.processes:>9} {case.cores:>10} "
                     f"{1e3 * median(one['step_seconds'] for one in found):>9.1f} "
-                    f"{rates[count]:>9,.0f} "
-                    f"{median(one['share_of_matrix_rate'] for one in found):>8.1%}"
+                    f"{rates[case]:>9,.0f} {share:>8.1%}"
                 )
-            if len(cores) > 1:
-                gain = rates[cores[-1]] / rates[1]
-                lines.append(f"{preset}: {cores[-1]} cores are {gain:.2f} times as fast as one")
+            for case in cases[1:]:
+                gain = rates[case] / rates[cases[0]]
+                one = case.processes == 1
+                what = f"{case.cores} cores" if one else f"{case.processes} processes"
+                lines.append(f"{preset}: {what} are {gain:.2f} times as fast as one")
     report("speed_cpu_training", "\n".join(lines), options.save)
 
 
-def child(preset: str, corpus: Path, steps: int, cores: int) -> Any:
-    """One measurement in a fresh process with so many threads."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "benchmarks.training.cpu",
-            str(corpus),
-            "--child",
-            preset,
-            "--steps",
-            str(steps),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": str(cores)},
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+def run(preset: str, corpus: Path, steps: int, case: Case) -> Any:
+    """One measurement in fresh processes."""
+    command = [sys.executable, "-m", "benchmarks.training.cpu", str(corpus)]
+    command += ["--child", preset, "--steps", str(steps)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = [
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                **{"OMP_NUM_THREADS": str(case.cores), "WORLD_SIZE": str(case.processes)},
+                **{"RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+            },
+        )
+        for rank in range(case.processes)
+    ]
+    printed = [child.communicate()[0] for child in children]
+    for child in children:
+        if child.returncode:
+            raise subprocess.CalledProcessError(child.returncode, command)
+    return json.loads(printed[0].splitlines()[-1])
 
 
 def measured(preset: str, corpus: Path, steps: int) -> dict[str, Any]:
     """What `benchmarks.training.presets.measure` finds on the CPU."""
-    import torch
-
     from benchmarks.training.presets import matrix_rate, measure
+    from elmokit.training.distributed import init_distributed
     from elmokit.training.settings import PRESETS
 
-    run, device = PRESETS[preset], torch.device("cpu")
-    run = replace(run, data=replace(run.data, rows=min(MOST_ROWS, run.data.rows)))
-    return measure(run, corpus, device, steps, matrix_rate(device))
+    preset_run = PRESETS[preset]
+    rows = min(MOST_ROWS, preset_run.data.rows)
+    with init_distributed("cpu") as context:
+        return measure(
+            replace(preset_run, data=replace(preset_run.data, rows=rows)),
+            corpus,
+            context.device,
+            steps,
+            matrix_rate(context.device),
+            context,
+        )
 
 
 if __name__ == "__main__":

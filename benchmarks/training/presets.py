@@ -80,7 +80,11 @@ def synchronise(device: torch.device) -> None:
 
 
 def training(
-    run: PretrainConfig, folder: Path, device: torch.device, seed: int = 0
+    run: PretrainConfig,
+    folder: Path,
+    device: torch.device,
+    seed: int = 0,
+    context: DistContext | None = None,
 ) -> tuple[PretrainTrainer, ModelConfig, list[str]]:
     """A run before its first step, its model, and the text's words, frequent ones first."""
     corpus = FilledCorpus(folder)
@@ -91,17 +95,21 @@ def training(
         run = replace(run, run=replace(run.run, precision="float32"))
     config = model_config(run, corpus)
     bilm = random_model(config, seed=seed).to(device)
-    trainer = PretrainTrainer(
-        bilm, corpus, run, context=DistContext(0, 1, device), folder=Path("unused")
-    )
+    context = context or DistContext(0, 1, device)
+    trainer = PretrainTrainer(bilm, corpus, run, context=context, folder=Path("unused"))
     return trainer, config, corpus.words
 
 
 def measure(
-    run: PretrainConfig, folder: Path, device: torch.device, steps: int, rate: float
+    run: PretrainConfig,
+    folder: Path,
+    device: torch.device,
+    steps: int,
+    rate: float,
+    context: DistContext | None = None,
 ) -> dict[str, Any]:
     """Time so many steps, after half as many that are not counted."""
-    trainer, config, spellings = training(run, folder, device)
+    trainer, config, spellings = training(run, folder, device, context=context)
     for number in range(max(3, steps // 2)):
         trainer.step(number)
     synchronise(device)
