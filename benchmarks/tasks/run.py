@@ -100,7 +100,7 @@ PLANS = {
     "nli": Plan("pair-nli"),
     "semeval2010": Plan("relation-semeval", plain=("head.positions=0", "run.ema=0")),
     "gap": Plan("coref-gap"),
-    "snips": Plan("dialogue-snips", plain=(*NER, "run.patience=6")),
+    "snips": Plan("dialogue-snips", plain=(*NER, "run.patience=6", "run.ema=0")),
     "squad": Plan("qa-squad", train=20_000, dev=1_000),
     "tatoeba_en_zh": Plan("seq2seq-translation", overrides=("head.target_tokenizer=chars",)),
     "tatoeba_zh_en": Plan(
