@@ -63,7 +63,17 @@ def table(cells: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
         if both:
             reductions += f" {_reduction(primary, variants, 'static', 'both'):>11}"
         lines.append(f"{TITLES.get(name, name):23} {primary:14}{simple} {values} {reductions}")
-    lines += ["", *_explanations(found, trivial), *_chosen(cells, found), *_significance(found)]
+    averaged = [
+        TITLES.get(name, name)
+        for name in found
+        if any(c["setup"]["config"]["run"].get("ema") for c in _cells(cells, name, "tuned_glove"))
+    ]
+    lines += [
+        "",
+        *_explanations(found, trivial, averaged),
+        *_chosen(cells, found),
+        *_significance(found),
+    ]
     lines += ["", f"{'set':23} {'train':>7} {'dev':>6} {'test':>6}  seconds of training, a seed"]
     for name, variants in found.items():
         lines.append(_sizes(name, variants, cells))
@@ -83,10 +93,11 @@ def _chosen(
     for name, variants in found.items():
         own = {kind: _cells(cells, name, kind) for kind in variants}
         tried = [kind for kind in own if kind == "tuned" or kind not in COLUMNS]
-        for kind in tried if "elmo" in own else ():
+        plain = next((kind for kind in ("elmo", "tuned_glove") if kind in own), None)
+        for kind in tried if plain else ():
             before, after = (
                 statistics.fmean(cell["dev"][cell["primary"]] for cell in own[one])
-                for one in ("elmo", kind)
+                for one in (plain, kind)
             )
             changes = ", ".join(own[kind][0]["setup"]["overrides"])
             lines.append(f"{TITLES.get(name, name):23} {before:.4f} {after:.4f}  {changes or kind}")
@@ -179,7 +190,9 @@ def _reduction(primary: str, variants: Mapping[str, Variant], before: str, after
     return f"{InputComparison('', primary, 'test', (), pair).error_reduction('elmo'):.1%}"
 
 
-def _explanations(found: Mapping[str, Mapping[str, Variant]], trivial: bool) -> list[str]:
+def _explanations(
+    found: Mapping[str, Mapping[str, Variant]], trivial: bool, averaged: Sequence[str]
+) -> list[str]:
     seeds = sorted({len(v.scores) for variants in found.values() for v in variants.values()})
     lines = [
         f"Scores on the test data{_spread(seeds)}. base: learned word vectors (and",
@@ -196,7 +209,11 @@ def _explanations(found: Mapping[str, Mapping[str, Variant]], trivial: bool) -> 
             "rate of the rest."
         )
     if "tuned" in kinds:
-        lines.append("tuned: the recipe as it is, chosen with ELMo on the development data.")
+        lines.append("tuned: settings chosen with ELMo on the development data.")
+    if "tuned_glove" in kinds:
+        lines.append("tuned + GloVe: the recipe as it is, beside the whole GloVe.")
+    if averaged:
+        lines.append(f"Averaged weights (run.ema) in that column: {', '.join(averaged)}.")
     if "glove" in kinds:
         lines.append(
             "static: the 40,000 most frequent words of GloVe (Chinese: 25,000 of word2vec); whole "
