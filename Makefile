@@ -70,7 +70,7 @@ bench: $(VENV)/.dev  ## run the benchmarks and write their results to benchmarks
 	$(BIN)/python -m benchmarks.speed.memory files --save
 	$(BIN)/python -m benchmarks.speed.side_by_side small --save
 	$(BIN)/python -m benchmarks.speed.side_by_side --model small-en --precision float32 --precision bfloat16 --precision int8 --save
-	$(BIN)/python -m benchmarks.speed.curves small --save
+	$(BIN)/python -m benchmarks.speed.curves small-en --save
 	$(BIN)/python -m benchmarks.fill_pages
 
 SECONDS ?= 600

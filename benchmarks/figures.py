@@ -106,7 +106,7 @@ def text_amount(model: str, column: str) -> str:
 def length(tokens: int) -> str:
     """Tokens per second for sentences of so many tokens."""
     heads, rates = re.search(
-        r"^tokens a sentence(.*)\ntokens/s(.*)$", result("speed_curves_small.txt"), re.MULTILINE
+        r"^tokens a sentence(.*)\ntokens/s(.*)$", result("speed_curves_small-en.txt"), re.MULTILINE
     ).groups()  # type: ignore[union-attr]
     return rates.split()[heads.split().index(str(tokens))]
 
