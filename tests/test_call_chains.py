@@ -19,13 +19,13 @@ LIMITS = {
     "encode": ("files", 12),
     "pretrain, prepared corpus": ("chain", 25),
     "pretrain, text file": ("chain", 25),
-    # With limits.py and locks.py, which all rooms share, and few_labels.py.
-    "tasks.fit tag": ("chain", 27),
+    # With limits.py and locks.py, which all rooms share, few_labels.py and task_trainer.py.
+    "tasks.fit tag": ("chain", 28),
 }
 MOST_FILES = 230
 # Raised by hand, with a reason: 39,000 for the first layout; the rest for bounded readers, locks, a
-# typed facade and the checks of the command line.
-MOST_LINES = 51_600
+# typed facade, the checks of the command line, faster training on CPUs and clearer cosines.
+MOST_LINES = 52_200
 
 
 @pytest.fixture(scope="module")
