@@ -128,7 +128,9 @@ def test_commands_run_on_the_best_device(verb, best, tmp_path, capsys):
 def test_from_pretrained_is_load(elmo):
     again = elmokit.Elmo.from_pretrained(elmo.source, tokenizer="space", softmax=False)
     assert again.tokenize("don't") == ["don't"]
-    np.testing.assert_array_equal(again.encode([["a"]])[0], elmo.encode([["a"]])[0])
+    np.testing.assert_allclose(
+        again.encode([["a"]])[0], elmo.encode([["a"]])[0], rtol=1e-5, atol=1e-6
+    )
     options = inspect.signature(elmokit.load).parameters
     assert set(LoadOptions.__annotations__) == set(options) - {"source"}
 

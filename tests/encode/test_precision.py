@@ -79,7 +79,8 @@ def test_error_of_trained_models_is_small(precision, name):
     found = elmokit.load(name, softmax=False, precision=precision).encode(sentences, layers="all")
     one, other = np.concatenate(found, axis=1), np.concatenate(want, axis=1)
     errors = np.linalg.norm(one - other, axis=(1, 2)) / np.linalg.norm(other, axis=(1, 2))
-    assert (errors > 0).all()
+    # Without bfloat16 the character CNN computes in float32, also where int8 is asked for.
+    assert (errors[1:] > 0).all()
     assert errors.max() < 0.03
 
 
