@@ -55,7 +55,10 @@ if TYPE_CHECKING:
         check_models as check_models,
         load as load,
     )
-    from elmokit.encode.similarity import similarity as similarity
+    from elmokit.encode.similarity import (
+        CommonDirections as CommonDirections,
+        similarity as similarity,
+    )
     from elmokit.errors import (
         AmbiguousInputWarning as AmbiguousInputWarning,
         CheckpointError as CheckpointError,
@@ -79,7 +82,7 @@ else:
             "checkpoints.known_models": "models",
             "encode.elmo": "Elmo",
             "encode.embedding": "ElmoEmbedding",
-            "encode.similarity": "similarity",
+            "encode.similarity": "CommonDirections similarity",
             "model.scalar_mix": "ScalarMix",
             "word_vectors.table": "WordVectors",
             "integrations.onnx": "OnnxElmo",

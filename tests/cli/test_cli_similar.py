@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+import elmokit
+
 BANKS = ("the bank of the river", "the bank lent money")
 
 
@@ -97,3 +99,30 @@ def test_similar_bad_input(run, model, arguments, expected):
     result = run("similar", *arguments, "--model", model)
     assert result.code == 1
     assert expected in result.err
+
+
+def test_similar_removes_what_a_text_has_in_common(run, model, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the bank of the river .\na bank lent me the money .\n\n" * 40, "utf-8")
+    arguments = ("similar", *BANKS, "--word", "bank", "--model", model, "--json")
+    elmo = elmokit.load(model)
+    stream = elmo.encode_stream(text.read_text("utf-8").splitlines(), layers="all")
+    common = elmokit.CommonDirections.fit(stream)
+    plain, clean = (
+        json.loads(run(*arguments, *more).out)["cosine"] for more in ((), ("--background", text))
+    )
+    expected = elmo.similar(*BANKS, word="bank", without=common)
+    assert clean["layers"] == pytest.approx(expected.layers)
+    assert clean["mean"] == pytest.approx(expected.mean) != plain["mean"]
+    search = ("similar", BANKS[0], "--word", "bank", "--in", text, "-k", "1", "--json")
+    (use,) = json.loads(run(*search, "--model", model, "--background", text).out)["uses"]
+    assert use["tokens"] == ["the", "bank", "of", "the", "river", "."]
+
+
+def test_similar_background_without_enough_tokens_is_one_line(run, model, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the bank\n", "utf-8")
+    result = run("similar", *BANKS, "--model", model, "--background", text)
+    assert result.code == 1
+    assert result.err.startswith(f"elmokit: error: {text}: 2 tokens are too few")
+    assert len(result.err.splitlines()) == 1

@@ -147,3 +147,108 @@ def test_similarity_of_sentences_has_an_axis_for_each_list(elmo):
 def test_alphabet_and_symbols_are_at_hand(elmo):
     assert elmo.symbols is None
     assert elmo.alphabet.ids(["a"]).tolist()[0][:3] == [259, ord("a") + 1, 260]
+
+
+def spread_layers(layers=3, sentences=60, width=12, seed=0):
+    """Layers with a mean and one direction of large variance in each."""
+    random = np.random.default_rng(seed)
+    common = random.normal(size=(layers, width))
+    main = random.normal(size=(layers, width))
+    main /= np.linalg.norm(main, axis=1, keepdims=True)
+    arrays = []
+    for _ in range(sentences):
+        tokens = random.integers(0, 9)
+        noise = random.normal(size=(layers, tokens, width))
+        strength = random.normal(scale=20, size=(layers, tokens, 1))
+        arrays.append(5 * common[:, None] + strength * main[:, None] + noise)
+    return arrays, main
+
+
+def test_common_directions_are_mean_and_principal_components():
+    arrays, main = spread_layers()
+    found = elmokit.CommonDirections.fit((array.astype(np.float32) for array in arrays), 2)
+    tokens = np.concatenate(arrays, axis=1)
+    np.testing.assert_allclose(found.mean, tokens.mean(axis=1), rtol=1e-5)
+    for layer in range(3):
+        np.testing.assert_allclose(
+            found.directions[layer] @ found.directions[layer].T, np.eye(2), atol=1e-9
+        )
+        assert abs(found.directions[layer, -1] @ main[layer]) > 0.99
+        _, _, expected = np.linalg.svd(tokens[layer] - tokens[layer].mean(axis=0))
+        overlap = np.abs(found.directions[layer] @ expected[:2].T)
+        np.testing.assert_allclose(np.sort(overlap, axis=1)[:, -1], 1, atol=1e-5)
+
+
+def test_common_directions_are_gone_after_removal():
+    arrays, _ = spread_layers()
+    common = elmokit.CommonDirections.fit(arrays, 2)
+    clean = np.concatenate([common.remove(array) for array in arrays], axis=1)
+    assert clean.dtype == np.float32
+    np.testing.assert_allclose(clean.mean(axis=1), 0, atol=1e-3)
+    np.testing.assert_allclose(clean @ common.directions.transpose(0, 2, 1), 0, atol=1e-4)
+    again = common.remove(clean + common.mean[:, None])
+    np.testing.assert_allclose(again, clean, atol=1e-4)
+    # The mean of tokens without them is their mean without them.
+    pooled = common.remove(arrays[1].mean(axis=1))
+    np.testing.assert_allclose(pooled, common.remove(arrays[1]).mean(axis=1), atol=1e-4)
+
+
+def test_common_directions_number_follows_the_width():
+    narrow, wide = (
+        elmokit.CommonDirections.fit([np.random.default_rng(0).normal(size=(1, 600, width))])
+        for width in (32, 300)
+    )
+    assert (narrow.directions.shape, wide.directions.shape) == ((1, 0, 32), (1, 3, 300))
+
+
+def test_common_directions_are_removed_before_cosines(elmo):
+    text = [" ".join(QUERY), "a bank lent money .", "the river of the bank ."] * 9
+    common = elmokit.CommonDirections.fit(elmo.encode_stream(text, layers="all"), 2)
+    other = ["a", "bank", "lent", "money"]
+    one, two = (common.remove(array) for array in elmo.encode([QUERY, other], layers="all"))
+
+    words = elmo.similar(QUERY, other, word="bank", without=common)
+    assert words.layers == pytest.approx(
+        [float(similarity(one[i, 1], two[i, 1])) for i in range(3)]
+    )
+    mean = float(similarity(one[:, 1].mean(axis=0), two[:, 1].mean(axis=0)))
+    assert words.mean == pytest.approx(mean, abs=1e-6)
+    (use,) = elmo.similar(QUERY, word="bank", corpus=[other], without=common)
+    assert use.score == pytest.approx(mean, abs=1e-5)
+    (use,) = elmo.similar(QUERY, word="bank", corpus=[other], layers=[0, 1, 0.5], without=common)
+    weighed = [array[1, 1] + 0.5 * array[2, 1] for array in (one, two)]
+    assert use.score == pytest.approx(float(similarity(*weighed)), abs=1e-5)
+
+    sentences = elmo.similarity([QUERY, []], [other], layers=2, without=common)
+    expected = float(similarity(one[2].mean(axis=0), two[2].mean(axis=0)))
+    np.testing.assert_allclose(sentences, [[expected], [0]], atol=1e-5)
+    assert elmo.similarity([], [other], without=common).shape == (0, 1)
+    assert abs(words.mean - elmo.similar(QUERY, other, word="bank").mean) > 0.01
+
+
+def test_common_directions_refuse_what_does_not_fit(elmo):
+    fit = elmokit.CommonDirections.fit
+    layers = np.random.default_rng(0).normal(size=(3, 50, 8))
+    with pytest.raises(DataError, match="50 tokens are too few"):
+        fit([np.zeros((3, 50, 64))])
+    with pytest.raises(DataError, match="0 tokens are too few"):
+        fit([])
+    with pytest.raises(DataError, match=r"sentence 1: layers of shape \(2, 50, 8\)"):
+        fit([layers, layers[:2]])
+    with pytest.raises(DataError, match="layers='all'"):
+        fit([layers[0]])
+    with pytest.raises(DataError, match="sentence 0: vectors that are not finite"):
+        fit([np.full((1, 9, 4), np.nan)])
+    for count in (-1, 8):
+        with pytest.raises(ConfigError, match=f"count={count}: use a number from 0 to 7"):
+            fit([layers], count)
+    common = fit([layers], 1)
+    with pytest.raises(DataError, match="3 layers of 8 dimensions"):
+        common.remove(layers[0])
+    with pytest.raises(DataError, match="layers of shape"):
+        elmo.similarity("a bank", "a river", without=common)
+    mix = elmokit.ScalarMix(elmo.layers, layer_norm=True)
+    with pytest.raises(ConfigError, match="layer norm"):
+        elmo.similarity("a bank", "a river", layers=mix, without=common)
+    with pytest.raises(ConfigError, match="layers='all'"):
+        elmo.similarity("a bank", "a river", layers="all", without=common)

@@ -184,3 +184,25 @@ def test_bad_files_are_one_line(tmp_path):
         similarity(layers, graded(), tune=graded())
     with pytest.raises(ConfigError, match="pooling='max'"):
         similarity(layers, graded(), pooling=["max"])
+
+
+def test_common_directions_of_a_text_are_removed_before_cosines():
+    rng = np.random.default_rng(3)
+    meaning, common = rng.normal(size=(40, 6)), rng.normal(size=6)
+
+    def layer(tokens):
+        """A word's meaning, and much more of what all words share."""
+        rows = [meaning[int(t[1:])] if t[1:].isdecimal() else np.zeros(6) for t in tokens]
+        return np.stack(rows) + 50 * common
+
+    texts = [[f"w{rng.integers(40)}" for _ in range(5)] for _ in range(60)]
+    pairs = []
+    for pair in graded():
+        a, b = (meaning[int(word.tokens[1][1:])] for word in pair[:2])
+        pairs.append(pair._replace(score=1 - scipy.spatial.distance.cosine(a, b)))
+    plain, clean = (
+        similarity(MadeLayers(layer), pairs, pooling=["word"], background=text)
+        for text in (None, texts)
+    )
+    assert plain.best.score < 0.9 < 0.97 < clean.best.score
+    assert clean.model == f"{plain.model}, without common directions"

@@ -270,6 +270,7 @@ def wsd(  # noqa: D417 - options that verbs share bring their own help
     probe,
     "elmokit probe similarity ratings.txt --against glove.txt",
     "elmokit probe similarity semcor.jsonl --pairs 1000 --model my-model",
+    "elmokit probe similarity ratings.txt --background corpus.txt",
 )
 def similarity(  # noqa: D417 - options that verbs share bring their own help
     pairs_file: Annotated[Path, Parameter(name="PAIRS")],
@@ -278,6 +279,7 @@ def similarity(  # noqa: D417 - options that verbs share bring their own help
     tune: Path | None = None,
     pooling: list[Literal["word", "window", "sentence"]] | None = None,
     pairs: Annotated[int, AtLeastOne] = 2000,
+    background: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     against: Against = None,
     seed: Seed = 0,
     how: Probing = PROBING,
@@ -289,11 +291,13 @@ def similarity(  # noqa: D417 - options that verbs share bring their own help
         tune: Pairs of the same kind to tune the threshold on; half of PAIRS when left out.
         pooling: What represents a word: word, window, sentence; all three when left out.
         pairs: How many pairs to make from sense-annotated text.
+        background: A text, one sentence per line: its common directions are removed first.
     """
     options: Any = {} if not pooling else {"pooling": pooling}
     how.answer(
-        "similarity", pairs_file, tune=tune, count=pairs, seed=seed, against=against, **options
-    )
+        "similarity", pairs_file, tune=tune, count=pairs, seed=seed, background=background,
+        against=against, **options,
+    )  # fmt: skip
 
 
 @verb(

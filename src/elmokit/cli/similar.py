@@ -31,12 +31,14 @@ from elmokit.errors import DataError
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
+    from elmokit.encode.similarity import CommonDirections
 
 EXAMPLES = (
     'elmokit similar "We sat on the bank ." "The bank lent us money ." --word bank',
     'elmokit similar "She ran home ." "He walked home ." --word ran --word2 walked',
     'elmokit similar "A cat sat on the mat ." "A dog lay on the rug ."',
     'elmokit similar "We sat on the bank ." --word bank --in corpus.txt -k 5',
+    'elmokit similar "He ate a pear ." "She ate a plum ." --background corpus.txt',
 )
 
 
@@ -53,6 +55,7 @@ def similar(  # noqa: D417 - options that verbs share bring their own help
     corpus: Annotated[Path | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
     k: Annotated[int, AtLeastOne, Parameter(name=["-k", "--count"])] = 10,
     layers: str = "mean",
+    background: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     model: Model = None,
     tokens: Tokens = False,
     tokenizer: Tokenizer = None,
@@ -73,23 +76,45 @@ def similar(  # noqa: D417 - options that verbs share bring their own help
         corpus: File to search, one sentence per line, in any format that encode reads.
         k: How many uses to show, with --in.
         layers: What is compared, with --in: mean, top, mix, a layer index, or weights.
+        background: A text, one sentence per line, also that of --in: what its vectors have in
+            common is removed from all vectors first. Some hundred sentences are enough.
     """
     if (other is None) == (corpus is None):
         raise UsageError("Give a second sentence or --in FILE, one of the two.")
     if word is None and (word2 is not None or corpus is not None):
         raise UsageError("--word2 and --in need --word.")
     elmo = load_model(model, tokens=tokens, tokenizer=tokenizer, device=device)
+    without = None if background is None else _common_directions(elmo, background, field)
     if other is not None:
-        _compare(elmo, sentence, other, word, word2 if word2 is not None else word, as_json)
+        second = word2 if word2 is not None else word
+        _compare(elmo, sentence, other, word, second, without, as_json)
     elif corpus is not None and word is not None:
-        _search(elmo, sentence, word, word2, corpus, field, k, layers, as_json)
+        _search(elmo, sentence, word, word2, corpus, field, k, layers, without, as_json)
     if not as_json:
         named = shlex.quote(word2 or word or "WORD")
         suggest(f"elmokit probe polysemy {corpus or 'FILE'} {named}{model_option(model)}")
 
 
+def _common_directions(elmo: Elmo, path: Path, field: str) -> CommonDirections:
+    from elmokit.encode.similarity import CommonDirections
+    from elmokit.text.readers import read_texts
+
+    texts = read_texts(path, field=field)
+    try:
+        with reading_bar(path):
+            return CommonDirections.fit(elmo.encode_stream(texts, layers="all"))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
 def _compare(
-    elmo: Elmo, sentence: str, other: str, word: str | None, word2: str | None, as_json: bool
+    elmo: Elmo,
+    sentence: str,
+    other: str,
+    word: str | None,
+    word2: str | None,
+    without: CommonDirections | None,
+    as_json: bool,
 ) -> None:
     from elmokit.encode.similarity import compare
 
@@ -100,7 +125,7 @@ def _compare(
     positions: tuple[int, int] | None = None
     if word is not None and word2 is not None:
         positions = find_token(first, word), find_token(second, word2)
-    result = compare(elmo, first, second, positions)
+    result = compare(elmo, first, second, positions, without=without)
     if as_json:
         both = [
             {"tokens": tokens, "position": positions[i] if positions else None}
@@ -122,6 +147,7 @@ def _search(
     field: str,
     k: int,
     layers: str,
+    without: CommonDirections | None,
     as_json: bool,
 ) -> None:
     from elmokit.encode.similarity import in_context, nearest_uses
@@ -132,7 +158,9 @@ def _search(
     texts = read_texts(corpus, field=field)
     choice = parse_layers(layers)
     with reading_bar(corpus):
-        uses = nearest_uses(elmo, tokens, position, texts, word=word2, k=k, layers=choice)
+        uses = nearest_uses(
+            elmo, tokens, position, texts, word=word2, k=k, layers=choice, without=without
+        )
     if as_json:
         found = [
             {"cosine": u.score, "line": u.sentence + 1, "position": u.position, "tokens": u.tokens}

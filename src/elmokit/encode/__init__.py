@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         load as load,
     )
     from elmokit.encode.similarity import (
+        CommonDirections as CommonDirections,
         LayerSimilarities as LayerSimilarities,
         Use as Use,
         compare as compare,
@@ -43,7 +44,9 @@ else:
             "elmo": "Elmo",
             "embedding": "ElmoEmbedding Embedded",
             "writers": "VectorWriter open_writer write_vectors",
-            "similarity": "LayerSimilarities Use compare nearest_uses similar similarity",
+            "similarity": (
+                "CommonDirections LayerSimilarities Use compare nearest_uses similar similarity"
+            ),
             "use_map": "UseMap use_map",
         },
     )

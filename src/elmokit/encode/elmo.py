@@ -69,6 +69,7 @@ from elmokit.text.tokens import (
 
 if TYPE_CHECKING:
     from elmokit.encode.loading import LoadOptions
+    from elmokit.encode.similarity import CommonDirections, CosineOptions
     from elmokit.encode.use_map import UseMap
     from elmokit.lm.scoring import Score
     from elmokit.lm.stimuli import Stimulus
@@ -315,10 +316,7 @@ class Elmo:
         batch_tokens: int | None = None,
         **other: Any,
     ) -> Iterator[Any]:
-        """Like `encode` for a stream of any length: results come in order, memory is bounded.
-
-        With ``state="carry"`` the whole stream is one batch, as in `encode`.
-        """
+        """Like `encode` for a stream of any length, in bounded memory; ``"carry"``: one batch."""
         check_sentences(sentences, self.config.text.tokenizer)
         return self._stream(sentences, layers, pool, state, output, batch_tokens, other)
 
@@ -393,21 +391,22 @@ class Elmo:
 
     @overload
     def similarity(  # type: ignore[overload-overlap]
-        self, a: str, b: str, *, layers: Layers = ...
+        self, a: str, b: str, **options: Unpack[CosineOptions]
     ) -> float: ...
     @overload
     def similarity(
-        self, a: str | Sentences, b: str | Sentences, *, layers: Layers = ...
+        self, a: str | Sentences, b: str | Sentences, **options: Unpack[CosineOptions]
     ) -> NDArray[np.float64]: ...
     def similarity(
-        self, a: str | Sentences, b: str | Sentences, *, layers: Layers = "mean"
+        self, a: str | Sentences, b: str | Sentences, **options: Unpack[CosineOptions]
     ) -> float | NDArray[np.float64]:
         """Cosine similarity of sentences, each as the mean of its tokens' vectors.
 
         Args:
             a: One text, or N sentences, each as text or as a list of tokens.
             b: One text, or M sentences.
-            layers: As in `encode`, except ``"all"``.
+            **options: ``layers``: as in `encode`, except ``"all"``. ``without``: a
+                `CommonDirections`, removed from all vectors first.
 
         Returns:
             A number for two texts; for two lists the matrix of all pairs (N, M), as in Sentence
@@ -415,7 +414,7 @@ class Elmo:
             without tokens has similarity 0. For words in context, encode and use
             `elmokit.similarity`.
         """
-        return sentence_similarity(self, a, b, layers)
+        return sentence_similarity(self, a, b, **options)
 
     @overload
     def similar(
@@ -425,6 +424,7 @@ class Elmo:
         *,
         word: str | int | None = ...,
         word2: str | int | None = ...,
+        without: CommonDirections | None = ...,
     ) -> LayerSimilarities: ...
     @overload
     def similar(
@@ -435,7 +435,7 @@ class Elmo:
         corpus: str | Path | Sentences,
         word2: str | None = ...,
         k: int = ...,
-        layers: Layers = ...,
+        **options: Unpack[CosineOptions],
     ) -> list[Use]: ...
     def similar(self, sentence: Sentence, other: Sentence | None = None, **options: Any) -> Any:
         """Compare two uses of a word, or find the nearest uses in a corpus: ``elmokit similar``.
@@ -446,7 +446,7 @@ class Elmo:
             **options: ``word``: a token of the first sentence, or its position. ``word2``: another
                 word in the second sentence or in the corpus. ``corpus``: sentences, or a file of
                 them, instead of `other`: the ``k`` most similar uses (10), by ``layers``
-                (``"mean"``).
+                (``"mean"``). ``without``: as in `similarity`.
 
         Returns:
             `LayerSimilarities` for two sentences, a list of `Use` for a corpus.
@@ -461,10 +461,9 @@ class Elmo:
         labels: Iterable[object] | None = None,
         layers: Layers = "top",
     ) -> UseMap:
-        """A picture of a word's uses, or of sentences: see `elmokit.encode.use_map`.
+        """A picture of a word's uses, or of sentences; see `elmokit.encode.use_map`.
 
-        ``elmo.map(sentences, "bank", labels=senses)`` in a notebook shows it;
-        ``.save("map.svg")`` writes it.
+        A notebook shows ``elmo.map(sentences, "bank")``; ``.save("map.svg")`` writes it.
         """
         from elmokit.encode.use_map import use_map
 

@@ -1,4 +1,7 @@
-"""Similarity of words in context: cosines, and the nearest uses of a word in a corpus."""
+"""Similarity of words in context: cosines, and the nearest uses of a word in a corpus.
+
+`CommonDirections` takes out of the vectors what all of them share, before cosines are computed.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import tee
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from elmokit.encode.layers import choose_layers
 from elmokit.errors import ConfigError, DataError
 from elmokit.text.readers import read_texts
 from elmokit.text.tokens import check_sentences, warn_ambiguous
 
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo, Sentence
-    from elmokit.encode.layers import Layers
+    from elmokit.encode.layers import Layers, Pool
+
+DIMENSIONS_PER_DIRECTION = 100
+"""One common direction is removed for so many dimensions, the rule of Mu and Viswanath (2018)."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,87 @@ class LayerSimilarities:
     """Of the average of all layers."""
 
 
+@dataclass(frozen=True)
+class CommonDirections:
+    """The mean of a text's vectors and their top principal components, layer by layer.
+
+    Every cosine contains them, and they tell how frequent a word is rather than what it means. With
+    them removed ("all-but-the-top", Mu and Viswanath, 2018), cosines are nearer to what people find
+    alike. See `Elmo.similar` and `Elmo.similarity`, option ``without``.
+    """
+
+    mean: NDArray[np.float64]  # (L + 1, D)
+    directions: NDArray[np.float64]  # (L + 1, K, D), orthonormal
+
+    @classmethod
+    def fit(cls, layers: Iterable[ArrayLike], count: int | None = None) -> CommonDirections:
+        """Find them in a text.
+
+        Args:
+            layers: All layers of each sentence, (L + 1, T, D), as ``elmo.encode_stream(sentences,
+                layers="all")`` gives them. Some hundred sentences are enough; their vectors are
+                not kept.
+            count: How many directions of each layer; left out, one for every 100 dimensions.
+
+        Raises:
+            DataError: The layers do not fit each other, or are not finite, or there are no more
+                tokens than dimensions.
+            ConfigError: `count` is negative, or not below the number of dimensions.
+        """
+        total = outer = np.zeros(0)
+        shape: tuple[int, int] | None = None
+        tokens = 0
+        for number, given in enumerate(layers):
+            array = np.asarray(given, np.float64)  # (L + 1, T, D)
+            found = (array.shape[0], array.shape[-1]) if array.ndim == 3 else None
+            if found is None or (shape is not None and found != shape):
+                raise DataError(
+                    f"sentence {number}: layers of shape {array.shape}; give all layers of each "
+                    "sentence, (layers, tokens, dimensions), as layers='all' does"
+                )
+            if shape is None:
+                shape = found
+                total, outer = np.zeros(shape), np.zeros((*shape, shape[1]))
+            if not np.isfinite(array).all():
+                raise DataError(f"sentence {number}: vectors that are not finite")
+            total += array.sum(axis=1)
+            outer += array.transpose(0, 2, 1) @ array
+            tokens += array.shape[1]
+        width = 0 if shape is None else shape[1]
+        count = round(width / DIMENSIONS_PER_DIRECTION) if count is None else count
+        if count < 0 or (width and count >= width):
+            raise ConfigError(f"count={count}: use a number from 0 to {width - 1}")
+        if tokens <= width:
+            raise DataError(
+                f"{tokens} tokens are too few to find what vectors of {width or 'any'} dimensions "
+                "have in common; give some hundred sentences"
+            )
+        mean = total / tokens
+        covariance = outer / tokens - mean[:, :, None] * mean[:, None]  # (L + 1, D, D)
+        _, columns = np.linalg.eigh(covariance)  # in ascending order
+        return cls(mean, columns[:, :, width - count :].transpose(0, 2, 1).copy())
+
+    def remove(self, layers: ArrayLike) -> NDArray[np.float32]:
+        """Layers (L + 1, ..., D), of tokens or of their means, without what they have in common."""
+        array = np.asarray(layers, np.float64)
+        count, width = self.mean.shape
+        if array.ndim < 2 or (array.shape[0], array.shape[-1]) != (count, width):
+            raise DataError(
+                f"layers of shape {array.shape}: {count} layers of {width} dimensions are needed, "
+                "as layers='all' gives them"
+            )
+        centred = array.reshape(count, -1, width) - self.mean[:, None]  # (L + 1, N, D)
+        centred -= centred @ self.directions.transpose(0, 2, 1) @ self.directions
+        return centred.reshape(array.shape).astype(np.float32)
+
+
+class CosineOptions(TypedDict, total=False):
+    """Options of cosines, wherever they are computed."""
+
+    layers: Layers
+    without: CommonDirections | None
+
+
 def similarity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     """Cosine similarity of vectors, along the last axis.
 
@@ -63,7 +151,12 @@ def similarity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 
 
 def sentence_similarity(
-    elmo: Elmo, a: str | Iterable[Sentence], b: str | Iterable[Sentence], layers: Layers
+    elmo: Elmo,
+    a: str | Iterable[Sentence],
+    b: str | Iterable[Sentence],
+    *,
+    layers: Layers = "mean",
+    without: CommonDirections | None = None,
 ) -> float | NDArray[np.float64]:
     """See `Elmo.similarity`."""
     if isinstance(layers, str) and layers == "all":
@@ -71,13 +164,42 @@ def sentence_similarity(
     sides = []
     for given in (a, b):
         batch = [given] if isinstance(given, str) else given
-        sides.append(elmo.encode(batch, layers=layers, pool="mean"))
+        if without is None:
+            sides.append(elmo.encode(batch, layers=layers, pool="mean"))
+        else:
+            rows = list(_combined(elmo, batch, layers, without, pool="mean"))
+            sides.append(np.stack(rows) if rows else np.empty((0, elmo.dim), np.float32))
     table = similarity(sides[0][:, None], sides[1])  # (N, M)
     if isinstance(b, str):
         table = table[:, 0]
     if isinstance(a, str):
         table = table[0]
     return table if table.ndim else float(table)
+
+
+def _combined(
+    elmo: Elmo,
+    sentences: Iterable[Sentence],
+    layers: Layers,
+    without: CommonDirections | None,
+    pool: Pool | None = None,
+) -> Iterator[NDArray[np.float32]]:
+    """Vectors of each sentence, (T, D) or pooled (D,); layers are cleaned before they are mixed."""
+    if without is None:
+        return elmo.encode_stream(sentences, layers=layers, pool=pool)
+    choice = choose_layers(layers, elmo.layers, elmo.mixes)
+    if choice.layer_norm:
+        raise ConfigError("without: not for a mix with layer norm; choose a layer or 'mean'")
+    if choice.weights is None:
+        raise ConfigError("layers='all': a use has one vector; choose a layer or 'mean'")
+    arrays = elmo.encode_stream(sentences, layers="all", pool=pool)
+    weights = np.array(choice.weights, np.float32)
+
+    def clean(array: NDArray[np.float32]) -> NDArray[np.float32]:
+        kept = without.remove(array) if array.any() else array  # no tokens: zeros stay zeros
+        return np.tensordot(weights, kept, axes=1)
+
+    return map(clean, arrays)
 
 
 def occurrences(tokens: Sequence[str], word: str) -> list[int]:
@@ -127,6 +249,7 @@ def similar(
     corpus: str | Path | Iterable[Sentence] | None = None,
     k: int = 10,
     layers: Layers = "mean",
+    without: CommonDirections | None = None,
 ) -> LayerSimilarities | list[Use]:
     """Compare two uses of words, or find the nearest uses of a word; see `Elmo.similar`."""
     if (other is None) == (corpus is None):
@@ -137,17 +260,19 @@ def similar(
     if other is not None:
         others = elmo.tokens(other, 1)
         if word is None:
-            return compare(elmo, tokens, others)
+            return compare(elmo, tokens, others, without=without)
         second = find_token(others, word if word2 is None else word2)
-        return compare(elmo, tokens, others, (find_token(tokens, word), second))
+        positions = find_token(tokens, word), second
+        return compare(elmo, tokens, others, positions, without=without)
     if isinstance(word2, int):
         raise ConfigError(f"word2={word2}: a corpus is searched for a word, not for a position")
     assert word is not None
     assert corpus is not None
     texts = read_texts(corpus) if isinstance(corpus, str | Path) else corpus
     return nearest_uses(
-        elmo, tokens, find_token(tokens, word), texts, word=word2, k=k, layers=layers
-    )
+        elmo, tokens, find_token(tokens, word), texts,
+        word=word2, k=k, layers=layers, without=without,
+    )  # fmt: skip
 
 
 def compare(
@@ -155,6 +280,8 @@ def compare(
     first: Sentence,
     second: Sentence,
     positions: tuple[int, int] | None = None,
+    *,
+    without: CommonDirections | None = None,
 ) -> LayerSimilarities:
     """Compare two sentences, or one token of each.
 
@@ -164,6 +291,7 @@ def compare(
         second: The other.
         positions: A token of the first and one of the second; without them each sentence is
             the mean of its tokens.
+        without: What to remove from all vectors first.
 
     Raises:
         DataError: A sentence has no tokens, or not so many.
@@ -172,6 +300,8 @@ def compare(
     for tokens, position in zip(both, positions or (0, 0), strict=True):
         _check_position(tokens, position)
     arrays = elmo.encode(both, layers="all")  # each (L + 1, T, D)
+    if without is not None:
+        arrays = [without.remove(array) for array in arrays]
     if positions is None:
         a, b = (array.mean(axis=1) for array in arrays)  # (L + 1, D)
     else:
@@ -190,6 +320,7 @@ def nearest_uses(
     word: str | None = None,
     k: int = 10,
     layers: Layers = "mean",
+    without: CommonDirections | None = None,
 ) -> list[Use]:
     """Find the uses of a word in a corpus that are most similar to a given one.
 
@@ -203,6 +334,7 @@ def nearest_uses(
         word: The word to find, as an exact token; the word at `position` when left out.
         k: How many uses to return.
         layers: As in `Elmo.encode`, except ``"all"``.
+        without: What to remove from all vectors first.
 
     Returns:
         At most `k` uses, the nearest first; of equals the one that comes first in the corpus.
@@ -219,10 +351,10 @@ def nearest_uses(
     if isinstance(layers, str) and layers == "all":
         raise ConfigError("layers='all': a use has one vector; choose a layer or 'mean'")
     wanted = tokens[position] if word is None else word
-    query = elmo.encode([tokens], layers=layers)[0][position]  # (D,)
+    query = next(_combined(elmo, [tokens], layers, without))[position]  # (D,)
     # The second iterator is a batch window ahead of the first; tee buffers just that.
     found, prefetched = tee(_sentences_with(wanted, corpus, elmo))
-    arrays = elmo.encode_stream((words for _, words in prefetched), layers=layers)
+    arrays = _combined(elmo, (words for _, words in prefetched), layers, without)
 
     def uses() -> Iterator[Use]:
         for (number, words), vectors in zip(found, arrays, strict=True):

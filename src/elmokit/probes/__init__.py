@@ -24,7 +24,10 @@ from elmokit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elmokit.probes.change import change as change
-    from elmokit.probes.data import random_weights as random_weights
+    from elmokit.probes.data import (
+        WithoutCommon as WithoutCommon,
+        random_weights as random_weights,
+    )
     from elmokit.probes.inventory import SenseInventory as SenseInventory
     from elmokit.probes.layers import layers as layers
     from elmokit.probes.pairs import pairs as pairs
@@ -43,7 +46,7 @@ else:
             "pairs": "pairs",
             "polysemy": "polysemy",
             "pos": "pos",
-            "data": "random_weights",
+            "data": "WithoutCommon random_weights",
             "robustness": "robustness",
             "similarity": "similarity",
             "wsd": "wsd",

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.encode.elmo import Elmo, Sentence
-from elmokit.encode.similarity import in_context
+from elmokit.encode.similarity import CommonDirections, in_context
 from elmokit.engines import Device, check_device
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.inputs.encoders import Pieces
@@ -138,6 +138,35 @@ def random_weights(
     model = random_model(checkpoint.config, seed)
     fresh = replace(checkpoint, weights=model.state_dict(), source=f"random weights, seed {seed}")
     return ElmoLayers(Elmo(fresh, device=elmo.device if device is None else device))
+
+
+class WithoutCommon:
+    """Vectors without what those of a text have in common, as the probes see them.
+
+    Args:
+        source: A model, or what else a probe reads.
+        text: Sentences, or a file of them; some hundred are enough.
+        count: How many directions of each layer; left out, one for every 100 dimensions.
+        device: As for `elmokit.load`, when `source` is a path.
+    """
+
+    def __init__(
+        self, source: Source, text: Corpus, count: int | None = None, *, device: Device = None
+    ) -> None:
+        self._vectors = open_model(source, device=device)
+        self.name: str = f"{self._vectors.name}, without common directions"
+        self.layers: int = self._vectors.layers
+        self.dim: int = self._vectors.dim
+        sentences = read_sentences(text, self._vectors)
+        self.common: CommonDirections = CommonDirections.fit(self._vectors.stream(sentences), count)
+
+    def tokenize(self, text: str) -> list[str]:
+        """Split a text."""
+        return self._vectors.tokenize(text)
+
+    def stream(self, sentences: Iterable[Sequence[str]]) -> Iterator[Vectors]:
+        """Layers of each sentence, (layers, T, D)."""
+        return map(self.common.remove, self._vectors.stream(sentences))
 
 
 def tokens_of(sentence: Sentence, vectors: LayerVectors) -> list[str]:

@@ -27,7 +27,7 @@ import numpy as np
 from elmokit.encode.similarity import similarity as cosine
 from elmokit.engines import Device
 from elmokit.errors import ConfigError, DataError
-from elmokit.probes.data import Source, Vectors, encoded, open_model
+from elmokit.probes.data import Corpus, Source, Vectors, WithoutCommon, encoded, open_model
 from elmokit.probes.report import (
     Cell,
     Cost,
@@ -151,6 +151,7 @@ def similarity(
     pooling: Sequence[Pooling] = POOLINGS,
     count: int = 2000,
     seed: int = 0,
+    background: Corpus | None = None,
     device: Device = None,
 ) -> SimilarityReport:
     """Compare cosines with people's ratings of pairs of words in context.
@@ -163,6 +164,7 @@ def similarity(
             mean of its sentence.
         count: How many pairs to make from sense-annotated text.
         seed: Sets which.
+        background: A text whose common directions are removed from all vectors first.
         device: As for `elmokit.load`, when `model` is a path.
 
     Raises:
@@ -183,6 +185,8 @@ def similarity(
     if not graded and (not tuning or not testing or not isinstance(tuning[0].score, bool)):
         raise DataError("pairs with true or false are needed, both to tune on and to test on")
     vectors = open_model(model, device=device)
+    if background is not None:
+        vectors = WithoutCommon(vectors, background)
     truth = np.array([pair.score for pair in testing])
     tuning_truth = np.array([pair.score for pair in tuning])
     cosines = _cosines(vectors, [*tuning, *testing], pooling)  # (pairs, layers + 1, poolings)
