@@ -34,9 +34,10 @@ CASES = {
     "few": "calls of eight sentences, embedded model",
     "cold": "elmokit encode of ten lines, whole process",
     "train": "training steps",
+    "tag": "a tagger's epoch on stored layers",
 }
-SENTENCES = {"small": 600, "original": 100, "latency": 60, "few": 240, "cold": 10}
-GPU_SENTENCES = {"small": 20_000, "original": 20_000, "latency": 60, "few": 2400, "cold": 10}
+SENTENCES = {"small": 600, "original": 100, "latency": 60, "few": 240, "cold": 10, "tag": 600}
+GPU_SENTENCES = {**SENTENCES, "small": 20_000, "original": 20_000, "few": 2400}
 STEPS, GPU_STEPS = 4, 20
 
 
@@ -179,7 +180,7 @@ def child(given: dict[str, Any]) -> None:
     """Measure a round for each line of standard input."""
     import torch
 
-    makers = {"train": _training, "cold": _cold_start}
+    makers = {"train": _training, "cold": _cold_start, "tag": _tagging}
     work = makers.get(given["case"], _encoding)(given)
     answers, sys.stdout = sys.stdout, sys.stderr
     for request in sys.stdin:
@@ -274,6 +275,25 @@ def _training(given: dict[str, Any]) -> Callable[[int], None]:
     def work(number: int) -> None:
         for step in range(steps):
             trainer.step((number + 1) * steps + step)
+
+    return work
+
+
+def _tagging(given: dict[str, Any]) -> Callable[[int], None]:
+    """An epoch of the recipe for names, with tags that follow from capitals; not the evaluation."""
+    from elmokit.tasks import fit, task_settings
+
+    lines = Path(given["text"]).read_text("utf-8").splitlines()
+    sentences = [line.split() for line in lines if line][: int(SENTENCES["tag"] * given["scale"])]
+    examples = [(words, ["B-X" if w[0].isupper() else "O" for w in words]) for words in sentences]
+    store = tempfile.mkdtemp(dir=Path(given["corpus"]).parent)
+    settings = task_settings("tag", "tag-ner", ("run.epochs=1", "run.evals_per_epoch=1"))
+
+    def work(number: int) -> None:
+        fit(
+            "tag", examples, examples[:5], elmo=given["model"] or "small-en", config=settings,
+            store=store, device=given["device"], quiet=True,
+        )  # fmt: skip
 
     return work
 

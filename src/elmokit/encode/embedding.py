@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from elmokit.encode.elmo import Elmo, Sentence
 from elmokit.encode.loading import load
 from elmokit.engines import no_gradients
+from elmokit.engines.cpu_training import Dropout
 from elmokit.errors import ConfigError
 from elmokit.model.packing import inside
 from elmokit.model.scalar_mix import ScalarMix
@@ -109,7 +110,7 @@ class ElmoEmbedding(nn.Module, Generic[V]):
         self.mixes: nn.ModuleList = nn.ModuleList(
             ScalarMix(self.elmo.layers, layer_norm=layer_norm) for _ in range(outputs)
         )
-        self.dropout: nn.Dropout = nn.Dropout(dropout)
+        self.dropout: Dropout = Dropout(dropout)
         self.static: WordVectors | None = (
             WordVectors.load(static) if isinstance(static, str | Path) else static
         )

@@ -8,8 +8,9 @@ prepared once.
 reference is a plain loop in torch, differentiable, against which the others are tested; cpu is
 inference on CPUs by continuous batching, with prepacked matmuls of three precisions; batched runs
 all directions in one batched matmul, for inference on GPUs; train is truncated back-propagation
-through windows; cpu_probe finds out which precisions this CPU runs; triton holds the kernels for
-GPUs. Here are what they share: the protocol, `choose_engine`, devices, threads and forks.
+through windows; cpu_training makes dropout and the biLSTMs of task networks faster on CPUs;
+cpu_probe finds out which precisions this CPU runs; triton holds the kernels for GPUs. Here are what
+they share: the protocol, `choose_engine`, devices, threads and forks.
 """
 
 from __future__ import annotations

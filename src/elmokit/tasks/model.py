@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmokit.engines import to_device
+from elmokit.engines.cpu_training import Dropout, bilstm
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.config import ClassLossConfig, EncoderConfig, TaskConfig
 from elmokit.tasks.details import Details
@@ -291,7 +291,7 @@ class TextEncoder(nn.Module):
             )
             _initialise(self.lstm)
             width = 2 * config.cells
-        self.dropout: nn.Dropout = nn.Dropout(config.dropout)
+        self.dropout: Dropout = Dropout(config.dropout)
         self.width: int = width + widths.output
         """Of what comes out for a token."""
 
@@ -302,13 +302,7 @@ class TextEncoder(nn.Module):
         """
         vectors = side.vectors if extra is None else torch.cat([side.vectors, extra], dim=2)
         if self.lstm is not None:
-            lengths = side.lengths.clamp(min=1)
-            packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
-            encoded, _ = self.lstm(packed)
-            vectors, _ = pad_packed_sequence(
-                encoded, batch_first=True, total_length=vectors.shape[1]
-            )
-            vectors = self.dropout(vectors)
+            vectors = self.dropout(bilstm(self.lstm, vectors, side.lengths.clamp(min=1)))
         return vectors if side.output is None else torch.cat([vectors, side.output], dim=2)
 
 
@@ -378,9 +372,9 @@ def check_span(span: Span, tokens: Tokens) -> None:
 
 def dense_layers(width: int, hidden: int, count: int, dropout: float) -> nn.Sequential:
     """From one vector to the scores of `count` classes; `hidden` = 0: no layer between."""
-    layers: list[nn.Module] = [nn.Dropout(dropout)]
+    layers: list[nn.Module] = [Dropout(dropout)]
     if hidden:
-        layers += [nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout)]
+        layers += [nn.Linear(width, hidden), nn.ReLU(), Dropout(dropout)]
     return nn.Sequential(*layers, nn.Linear(hidden or width, count))
 
 

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from elmokit.config import CharacterConfig, LstmConfig, ModelConfig
 from elmokit.engines import to_device
+from elmokit.engines.cpu_training import Dropout
 from elmokit.errors import ConfigError
 from elmokit.model.init import random_model
 from elmokit.tasks.config import POSITIONS, InputsConfig, TaskConfig
@@ -172,7 +173,7 @@ class Embedder(nn.Module):
         if elmo is not None:
             parts["elmo"] = MixedLayers(elmo, settings, config.fine_tune)
         self.parts: nn.ModuleDict = nn.ModuleDict(parts)
-        self.dropout: nn.Dropout = nn.Dropout(settings.dropout)
+        self.dropout: Dropout = Dropout(settings.dropout)
         at = {name: sum(p.widths.get(name, 0) for p in self.inputs) for name in POSITIONS}
         pooled = sum(part.pretrained_width for part in self.inputs)
         self.widths: Widths = Widths(at["input"], at["output"], at["target"], pooled)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import check_positive
+from elmokit.engines.cpu_training import Dropout
 from elmokit.tasks.config import (
     ClassHeadConfig,
     EncoderConfig,
@@ -110,7 +111,7 @@ class PairHead(ClassHead[PairExample]):
         super().__init__(learned["labels"], head.loss)
         self.encoder: TextEncoder = TextEncoder(config.encoder, widths)
         self.compare: nn.Sequential = nn.Sequential(
-            nn.Linear(4 * self.encoder.width, head.compared), nn.ReLU(), nn.Dropout(head.dropout)
+            nn.Linear(4 * self.encoder.width, head.compared), nn.ReLU(), Dropout(head.dropout)
         )
         self.composer: TextEncoder = TextEncoder(config.encoder, Widths(head.compared, 0))
         width = 4 * self.composer.width  # mean and maximum of two texts

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from elmokit.config import check, check_positive
 from elmokit.engines import to_device
+from elmokit.engines.cpu_training import Dropout
 from elmokit.tasks.config import TaskConfig, check_depth
 from elmokit.tasks.details import Details, ScoredSpan
 from elmokit.tasks.inputs.token_inputs import Side, Widths
@@ -107,7 +108,7 @@ class QaHead(Head[QuestionExample]):
         width, cells = self.encoder.width, 2 * config.encoder.cells
         self.flow: Flow = Flow(width)
         self.merge: nn.Sequential = nn.Sequential(
-            nn.Linear(4 * width, cells), nn.ReLU(), nn.Dropout(config.encoder.dropout)
+            nn.Linear(4 * width, cells), nn.ReLU(), Dropout(config.encoder.dropout)
         )
         above = replace(config.encoder, layers=config.head.layers)
         self.model: TextEncoder = TextEncoder(above, Widths(cells, 0))

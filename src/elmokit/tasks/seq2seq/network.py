@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.config import check, check_not_negative, check_positive
 from elmokit.engines import LstmState, to_device
+from elmokit.engines.cpu_training import Dropout
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import TaskConfig, check_depth, check_widths
 from elmokit.tasks.inputs.mixed import WrittenText
@@ -179,7 +180,7 @@ class Decoder(nn.Module):
         self.gate: nn.Linear | None = (
             nn.Linear(2 * cells + config.words, 1) if config.copy else None
         )
-        self.dropout: nn.Dropout = nn.Dropout(config.dropout)
+        self.dropout: Dropout = Dropout(config.dropout)
 
     def start(self, source: Source) -> DecoderState:
         """Before the first word: one beginning per source."""
