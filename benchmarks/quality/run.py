@@ -51,6 +51,8 @@ class Sizes:
     sense_uses: int | None = None
     """The most uses of a sense in `wsd`; None: all."""
     pairs: int = 1000
+    background: int = 500
+    """Sentences whose common directions are removed for the columns that say so."""
     sentences: int = 12_000
     """Of each of two parts of the corpus, for polysemy, change and robustness."""
     perturbed: int = 300
@@ -63,6 +65,7 @@ class Sizes:
 
 
 QUICK = Sizes(tag_tokens=60_000, sense_uses=5, pairs=500, perturbed=200, planted=15)
+CLEANED = ", cleaned"
 Answer = dict[int, dict[str, float]]
 """By layer and column; MODEL: of the model as a whole; SET: of the data, whatever the model."""
 MODEL, SET = -1, -2
@@ -141,12 +144,16 @@ def ask_similarity(model: Any, data: Data, sizes: Sizes) -> Answer:
     from elmokit.probes import similarity
 
     rows: Answer = {}
+    backgrounds = {"": None, CLEANED: data.sentences("dev", sizes.background)}
     for column, path in (("SCWS", data.ratings()), ("WiC", data.semcor()[0])):
-        found = similarity(model, path, pooling=["word"], count=2 * sizes.pairs)
-        for one in found.scores:
-            if one.layer.isdecimal():
-                rows.setdefault(int(one.layer), {})[column] = 100 * one.score
-    return rows
+        for suffix, background in backgrounds.items():
+            found = similarity(
+                model, path, pooling=["word"], count=2 * sizes.pairs, background=background
+            )
+            for one in found.scores:
+                if one.layer.isdecimal():
+                    rows.setdefault(int(one.layer), {})[column + suffix] = 100 * one.score
+    return {**rows, SET: {"sentences for common directions": sizes.background}}
 
 
 def ask_polysemy(model: Any, data: Data, sizes: Sizes) -> Answer:
@@ -224,7 +231,8 @@ PROBES: dict[str, Callable[[Any, Data, Sizes], Answer]] = {
     "perplexity": ask_perplexity,
 }
 COLUMNS = (
-    "POS", "selectivity", "WSD", "WSD, decided", "WSD, unified", "SCWS", "WiC",
+    "POS", "selectivity", "WSD", "WSD, decided", "WSD, unified",
+    "SCWS", "SCWS, cleaned", "WiC", "WiC, cleaned",
     "anisotropy", "self-similarity", "intra-sentence",
     "change, apd", "change, prt", "change, jsd", "typos", "case", "unseen",
 )  # fmt: skip
@@ -355,7 +363,8 @@ WSD: F1 by the nearest SemCor centroid, first sense where the lemma is unknown, 
   Senseval-3, SemEval-2007 and SemEval-2013 together; decided: where two senses or more are known;
   unified: the amended unified set; published: the unified set as it was.
 SCWS: Spearman's correlation, the word's own vector. WiC: share right of one sense or two, pairs
-  made from SemCor, half of them to tune the threshold (chance 50).
+  made from SemCor, half of them to tune the threshold (chance 50). cleaned: the common directions
+  of other text are removed from all vectors first (elmokit.CommonDirections).
 anisotropy: mean cosine of two words; self-similarity, intra-sentence: above it.
 change: chance that a word with a planted change scores above one without, by three measures.
 typos, case, unseen: share of perturbed words whose nearest word is the right one.

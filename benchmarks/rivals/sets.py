@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from benchmarks.quality import data as quality_data
 from benchmarks.tasks.data import benchmark_data
+from elmokit.encode import CommonDirections
 from elmokit.probes import similarity, wsd
 from elmokit.probes.inventory import choose_sentences
 from elmokit.probes.linear import fit_linear
@@ -46,6 +47,8 @@ SHARE = 0.75
 """Part of the pool that a seed trains on."""
 LEMMAS, USES = 100, 6
 """Words of the set of senses, and the most uses of each sense that are encoded."""
+BACKGROUND = 500
+"""Sentences whose common directions are removed."""
 MEAN, MIX, ALL = "mean", "mix", "all"
 
 
@@ -478,6 +481,31 @@ class PairSet(RivalSet):
         return _by_best(vectors, *by_layer)
 
 
+class CleanedPairSet(PairSet):
+    """The same after the common directions of other text are removed from all vectors."""
+
+    def load(self, data: Path | None, tokenizer: str) -> None:
+        super().load(data, tokenizer)
+        self.background = _sense_files(data).sentences("dev", BACKGROUND)
+
+    def texts(self) -> list[tuple[str, ...]]:
+        return [*super().texts(), *map(tuple, self.background)]
+
+    def rows(self) -> int:
+        return super().rows() + sum(map(len, self.background))
+
+    def reduce(self, number: int, layers: Array) -> Array:
+        return layers if number >= super().rows() else super().reduce(number, layers)
+
+    def setup(self, tokenizer: str) -> dict[str, Any]:
+        return {**super().setup(tokenizer), "background": BACKGROUND}
+
+    def score(self, kept: Array, seed: int) -> Outcome:
+        words = super().rows()
+        common = CommonDirections.fit([kept[:, words:]])
+        return super().score(common.remove(kept[:, :words]), seed)
+
+
 class UseSet(PairSet):
     """Which use of a word has the sense of a third use? The one with the higher cosine.
 
@@ -531,6 +559,7 @@ def all_sets() -> list[RivalSet]:
         SenseSet("wsd", "senses", "en", Sizes(pool=2_600, dev=500, test=1_000)),
         UseSet("uses", "same sense", "en", Sizes(pool=1_000)),
         PairSet("scws", "SCWS", "en", Sizes(pool=1_000)),
+        CleanedPairSet("scws_cleaned", "SCWS, cleaned", "en", Sizes(pool=1_000)),
         SentenceSet("sst2", "SST-2", "en"),
         SentenceSet("trec6", "TREC-6", "en"),
         TagSet("gsd_pos", "POS, GSD", "zh"),

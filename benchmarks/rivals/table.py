@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rivals.contenders import CONTENDERS
-from benchmarks.rivals.sets import RivalSet, all_sets
+from benchmarks.rivals.sets import CleanedPairSet, RivalSet, all_sets
 
 Cells = Mapping[str, Mapping[str, Any]]
 TITLES = {"en": "English", "zh": "Chinese"}
@@ -197,12 +197,13 @@ def _circumstances(cells: Cells) -> list[str]:
 def draw(cells: Cells, path: Path) -> None:
     """A panel for each set: score over speed; the area of a dot is the size of the weights.
 
-    Before the speed is measured, the score is drawn over the size.
+    Before the speed is measured, the score is drawn over the size. Of pairs that are scored twice
+    the cosines of plain vectors are drawn.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter
 
-    sets = measured_sets(cells)
+    sets = [one for one in measured_sets(cells) if not isinstance(one, CleanedPairSet)]
     names = [n for language in TITLES for n in shown(cells, language)]
     names = [n for n in names if not CONTENDERS[n].speed_only]
     timed = any(rate_of(cells, n) is not None for n in names)

@@ -9,7 +9,14 @@ import pytest
 
 from benchmarks.rivals import run as rivals_run
 from benchmarks.rivals.contenders import Contender, kept_layers
-from benchmarks.rivals.sets import PairSet, RivalSet, SentenceSet, TagSet, UseSet
+from benchmarks.rivals.sets import (
+    CleanedPairSet,
+    PairSet,
+    RivalSet,
+    SentenceSet,
+    TagSet,
+    UseSet,
+)
 from benchmarks.rivals.table import draw, table
 from elmokit.probes.similarity import Pair, WordInContext
 from elmokit.tasks import TaggedExample, TextExample, read_examples
@@ -87,6 +94,32 @@ def test_ratings_are_compared_with_cosines() -> None:
     kept = np.zeros((1, 40, 2))
     kept[0, 0::2] = [1, 0]
     kept[0, 1::2] = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    assert one.score(kept, 0).score == pytest.approx(100)
+
+
+def test_what_other_text_has_in_common_is_removed_before_ratings() -> None:
+    angles = np.linspace(0.1, 1.4, 20)
+    word = WordInContext(("bank",), 0)
+    pairs = [Pair(word, word, float(-angle)) for angle in angles]
+    background = [("on", "the", "bank")] * 100
+    one = CleanedPairSet("scws_cleaned", "SCWS, cleaned", "en")
+    one.pairs, one.background = pairs, background
+    assert one.rows() == 40 + 300
+    assert [len(text) for text in one.texts()[39:41]] == [1, 3]
+    layers = np.arange(6.0).reshape(1, 3, 2)
+    assert one.reduce(0, layers).shape == (1, 1, 2)
+    assert one.reduce(40, layers).shape == (1, 3, 2)
+
+    # Angles lie in two dimensions; all vectors share a third, which orders the pairs backwards.
+    kept = np.random.default_rng(0).normal(size=(1, one.rows(), 60), scale=0.001)
+    kept[0, 0:40:2, :2] = [1, 0]
+    kept[0, 1:40:2, :2] = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    kept[0, 0:40:2, 2] = 5
+    kept[0, 1:40:2, 2] = -5 + 10 * angles
+    kept[0, 40:, 2] = np.linspace(-30, 30, 300)
+    plain = PairSet("scws", "SCWS", "en")
+    plain.pairs = pairs
+    assert plain.score(kept[:, :40], 0).score < 0
     assert one.score(kept, 0).score == pytest.approx(100)
 
 
