@@ -34,6 +34,9 @@ TESTS = {
     "tuned, +GloVe": ("tuned", "tuned_glove"),
 }
 """Welch tests: what each compares, before and after."""
+OTHER_MEASURE = {"propbank": ("none", "static", "first")}
+"""Columns by plain span F1, from before roles were scored as in CoNLL-2005: not compared with the
+others."""
 
 
 def table(cells: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
@@ -59,9 +62,9 @@ def table(cells: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
         values = " ".join(f"{_value(variants.get(kind)):>15}" for kind in columns)
         primary = _primary(cells, name)
         simple = f" {_trivial(cells, name):>7}" if trivial else ""
-        reductions = f"{_reduction(primary, variants, 'none', 'elmo'):>9}"
+        reductions = f"{_reduction(name, primary, variants, 'none', 'elmo'):>9}"
         if both:
-            reductions += f" {_reduction(primary, variants, 'static', 'both'):>11}"
+            reductions += f" {_reduction(name, primary, variants, 'static', 'both'):>11}"
         lines.append(f"{TITLES.get(name, name):23} {primary:14}{simple} {values} {reductions}")
     averaged = [
         TITLES.get(name, name)
@@ -124,9 +127,10 @@ def _significance(found: Mapping[str, Mapping[str, Variant]]) -> list[str]:
     tests = {head: pair for head, pair in TESTS.items() if kinds >= {*pair}}
     for name, variants in found.items():
         values = []
-        for before, after in tests.values():
-            pair = [variants[kind].scores for kind in (before, after) if kind in variants]
-            if len(pair) < 2 or min(map(len, pair)) < 2 or pair[0] == pair[1]:
+        for kinds_compared in tests.values():
+            pair = [variants[kind].scores for kind in kinds_compared if kind in variants]
+            few = len(pair) < 2 or min(map(len, pair)) < 2 or pair[0] == pair[1]
+            if few or not _comparable(name, *kinds_compared):
                 values.append(None)
             else:
                 values.append(float(ttest_ind(pair[1], pair[0], equal_var=False).pvalue))
@@ -182,9 +186,17 @@ def _value(variant: Variant | None) -> str:
     return f"{variant.mean:.{digits}f} ± {variant.spread:.{digits}f}"
 
 
-def _reduction(primary: str, variants: Mapping[str, Variant], before: str, after: str) -> str:
+def _comparable(name: str, before: str, after: str) -> bool:
+    """Whether two columns of a set are by the same measure."""
+    other = OTHER_MEASURE.get(name, ())
+    return (before in other) == (after in other)
+
+
+def _reduction(
+    name: str, primary: str, variants: Mapping[str, Variant], before: str, after: str
+) -> str:
     """The share of the error that goes away."""
-    if before not in variants or after not in variants:
+    if before not in variants or after not in variants or not _comparable(name, before, after):
         return "-"
     pair = {"base": variants[before], "elmo": variants[after]}
     return f"{InputComparison('', primary, 'test', (), pair).error_reduction('elmo'):.1%}"
@@ -229,7 +241,9 @@ def _explanations(
     worse = [
         TITLES.get(name, name)
         for name, variants in found.items()
-        if {"none", "elmo"} <= variants.keys() and variants["elmo"].mean <= variants["none"].mean
+        if {"none", "elmo"} <= variants.keys()
+        and _comparable(name, "none", "elmo")
+        and variants["elmo"].mean <= variants["none"].mean
     ]
     if worse:
         lines.append(f"ELMo does not help here: {', '.join(worse)}.")
