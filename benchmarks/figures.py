@@ -13,6 +13,7 @@ from functools import cache
 from statistics import mean, median
 
 from benchmarks.report import RESULTS
+from benchmarks.tasks.table import comparable
 from elmokit.checkpoints import published_models
 
 MODELS = ("none", "static", "elmo", "both")
@@ -34,7 +35,10 @@ def found(name: str, pattern: str) -> str:
 
 @cache
 def tasks() -> dict[str, dict[str, float]]:
-    """Mean test scores of each set, as a share of the best possible one, by kind of inputs."""
+    """Mean test scores of each set, as a share of the best possible one, by kind of inputs.
+
+    Sets whose kinds are by different measures are left out.
+    """
     found: dict[str, dict[str, list[float]]] = {}
     for key, run in json.loads(result("tasks.json")).items():
         name, _, kind = key.partition("/")
@@ -44,7 +48,11 @@ def tasks() -> dict[str, dict[str, float]]:
             share = score / 100 if run["primary"] == "bleu" else score
             found.setdefault(name, {}).setdefault(kind, []).append(share)
     means = {name: {kind: mean(some) for kind, some in f.items()} for name, f in found.items()}
-    return {name: row for name, row in means.items() if {"none", "static", "elmo"} <= row.keys()}
+    return {
+        name: row
+        for name, row in means.items()
+        if {"none", "static", "elmo"} <= row.keys() and comparable(name, "none", "elmo")
+    }
 
 
 def seeds() -> str:
@@ -142,6 +150,12 @@ FIGURES: dict[str, Callable[[], str]] = {
     "POS best layer": lambda: best_layer("POS"),
     "WSD best layer": lambda: best_layer("WSD"),
     "typos fastText": lambda: quality("fastText, same text", 0, "typos"),
+    **{
+        f"typos random {layer}": (
+            lambda layer=layer: quality("random weights, shape of small-en", layer, "typos")
+        )
+        for layer in (0, 2)
+    },
     "typos GloVe": lambda: quality("GloVe 6B, 100 d, 40,000 words", 0, "typos"),
     **{f"share {layer}": (lambda layer=layer: learned_share(layer)) for layer in range(3)},
     **{
@@ -152,14 +166,15 @@ FIGURES: dict[str, Callable[[], str]] = {
     "small tokens/s": lambda: found("speed_small.txt", r"^elmokit float32 +([\d,]+)"),
     "small allennlp tokens/s": lambda: found("speed_small.txt", r"^allennlp +([\d,]+)"),
     "small times": lambda: found("speed_small.txt", r"^elmokit float32 / allennlp +(\d+)"),
+    "original times": lambda: found("speed_original.txt", r"^elmokit float32 / allennlp +(\d+)"),
     "original tokens/s": lambda: found("speed_original.txt", r"^elmokit float32 +([\d,]+)"),
     "original int8 tokens/s": lambda: found("speed_original.txt", r"^elmokit int8 +([\d,]+)"),
     "original GPU tokens/s": lambda: found(
         "speed_gpu_inference.txt", r"^mean of layers, as numpy +[\d,]+ +([\d,]+)"
     ),
     "seconds to load": lambda: found("startup.txt", r"^load small .*native.*? (\d\.\d+)"),
-    "tokens/s at 10": lambda: length(10),
-    "tokens/s at 160": lambda: length(160),
+    "small-en ms to load": lambda: found("size_small-en.txt", r"^whole model +(\d+)"),
+    **{f"tokens/s at {n}": (lambda n=n: length(n)) for n in (10, 160, 5000)},
     "megabytes": lambda: megabytes("size_small-en.txt"),
     **{
         f"{row} {name}": (lambda row=row, name=name: pooling(row, name))
@@ -172,6 +187,7 @@ FIGURES: dict[str, Callable[[], str]] = {
         for name in ("sst2", "trec6")
     },
     "published models": lambda: str(len(published_models())),
+    "loadable models": lambda: str(sum(bool(m.reader and m.downloads) for m in published_models())),
     "languages": lambda: str(len({code for m in published_models() for code in m.languages})),
     "licence not stated": lambda: licences(""),
     "licence non-commercial": lambda: licences(r"NC\b"),

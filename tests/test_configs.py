@@ -11,6 +11,7 @@ from elmokit.cli import main
 from elmokit.config import RECIPES as CONFIGS
 from elmokit.config import recipe_file, recipes, to_dict
 from elmokit.errors import ConfigError
+from elmokit.tasks import task_settings
 from elmokit.training import PRESETS, settings_for
 
 PLACES = {"corpus", "output"}
@@ -43,6 +44,14 @@ def test_recipes_lists_and_prints_them(capsys):
         assert main(["recipes", name]) == 0
         assert tomllib.loads(capsys.readouterr().out)
     assert main(["recipes", "nonsense"]) == 1
+    said = capsys.readouterr().err
+    assert "tag-ner" in said
+    assert "small-en" in said
+
+
+def test_recipe_of_another_task_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"^tag-ner: a recipe for 'tag', not for 'classify'$"):
+        task_settings("classify", "tag-ner")
 
 
 @pytest.mark.parametrize("name", ["small-en", "small-zh", "nano-en", "nano-zh"])

@@ -58,6 +58,10 @@ assert_type(elmo.encode_stream(tokens, output="torch", pool="mean"), Iterator[Te
 # Comparing
 assert_type(elmo.similarity("a text", "another"), float)
 assert_type(elmo.similarity(texts, texts), NDArray[np.float64])
+common = elmokit.CommonDirections.fit(elmo.encode_stream(texts, layers="all"))
+assert_type(common, elmokit.CommonDirections)
+assert_type(elmo.similarity(texts, texts, without=common), NDArray[np.float64])
+assert_type(common.remove(elmo.encode(texts[0], layers="all")), NDArray[np.float32])
 assert_type(elmokit.similarity([1.0, 0.0], [0.0, 1.0]), NDArray[np.float64])
 assert_type(elmo.similar(texts[0], texts[1], word="bank"), LayerSimilarities)
 assert_type(elmo.similar(texts[0], word="bank", corpus="corpus.txt", k=5), list[Use])

@@ -130,7 +130,7 @@ def _significance(found: Mapping[str, Mapping[str, Variant]]) -> list[str]:
         for kinds_compared in tests.values():
             pair = [variants[kind].scores for kind in kinds_compared if kind in variants]
             few = len(pair) < 2 or min(map(len, pair)) < 2 or pair[0] == pair[1]
-            if few or not _comparable(name, *kinds_compared):
+            if few or not comparable(name, *kinds_compared):
                 values.append(None)
             else:
                 values.append(float(ttest_ind(pair[1], pair[0], equal_var=False).pvalue))
@@ -186,7 +186,7 @@ def _value(variant: Variant | None) -> str:
     return f"{variant.mean:.{digits}f} ± {variant.spread:.{digits}f}"
 
 
-def _comparable(name: str, before: str, after: str) -> bool:
+def comparable(name: str, before: str, after: str) -> bool:
     """Whether two columns of a set are by the same measure."""
     other = OTHER_MEASURE.get(name, ())
     return (before in other) == (after in other)
@@ -196,7 +196,7 @@ def _reduction(
     name: str, primary: str, variants: Mapping[str, Variant], before: str, after: str
 ) -> str:
     """The share of the error that goes away."""
-    if before not in variants or after not in variants or not _comparable(name, before, after):
+    if before not in variants or after not in variants or not comparable(name, before, after):
         return "-"
     pair = {"base": variants[before], "elmo": variants[after]}
     return f"{InputComparison('', primary, 'test', (), pair).error_reduction('elmo'):.1%}"
@@ -242,7 +242,7 @@ def _explanations(
         TITLES.get(name, name)
         for name, variants in found.items()
         if {"none", "elmo"} <= variants.keys()
-        and _comparable(name, "none", "elmo")
+        and comparable(name, "none", "elmo")
         and variants["elmo"].mean <= variants["none"].mean
     ]
     if worse:

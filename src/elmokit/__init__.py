@@ -1,4 +1,4 @@
-"""elmokit: load every published ELMo, get its exact vectors, pretrain your own.
+"""elmokit: load published ELMos, get its exact vectors, pretrain your own.
 
 Public names are resolved when they are first used, so that importing the package is quick and
 loads no torch.

@@ -221,6 +221,8 @@ def test_substitutes_prints_text_and_json(run, standard):
     assert [line.split()[-1] for line in plain.out.splitlines()[1:]] == [s.word for s in want]
     by_place = run("substitutes", "--model", STANDARD, LINES[0], "--position", 2, "-k", 4)
     assert by_place.out == plain.out
+    gap = run("substitutes", "--model", STANDARD, LINES[0].replace("sat", "____"), "-k", 4)
+    assert gap.out == plain.out
     options = ["--position", 2, "-k", 4, "--json", "--tokens"]
     report = json.loads(run("substitutes", "--model", STANDARD, LINES[0], *options).out)
     assert (report["tokens"], report["position"]) == (LINES[0].split(), 2)
@@ -292,7 +294,7 @@ def test_verbs_take_the_embedded_model_when_none_is_given(
         (["surprisal", "--model", STANDARD, "a b", "-o", "a.xlsx"], 1, "ends in .csv, .tsv"),
         (["surprisal", "--model", STANDARD, "a b", "-o", "a.csv", "--json"], 2, "--json"),
         (["surprisal", "--model", STANDARD, "missing.csv"], 1, "no such file"),
-        (["substitutes", "--model", STANDARD, "a b"], 2, "--position"),
+        (["substitutes", "--model", STANDARD, "a b"], 2, "or a sentence with ____"),
         (
             ["substitutes", "--model", STANDARD, "a b", "--word", "a", "--position", "0"],
             2,

@@ -277,3 +277,16 @@ def test_wrong_calls_are_exit_code_two(arguments, probe, files):
     result = probe(*arguments)
     assert result.code == 2
     assert result.err.count("\n") == 1
+
+
+def test_similarity_removes_what_a_background_has_in_common(probe, files):
+    plain, cleaned = (
+        json.loads(probe(*CALLS["similarity"][:6], *options, "--json").out)["reports"][0]
+        for options in ((), ("--background", "old.txt"))
+    )
+    assert cleaned["model"] == f"{plain['model']}, without common directions"
+    assert cleaned["scores"] != plain["scores"]
+    Path("short.txt").write_text("a bank\n", "utf-8")
+    result = probe(*CALLS["similarity"][:6], "--background", "short.txt")
+    assert result.code == 1
+    assert "short.txt: 2 tokens are too few" in result.err

@@ -195,3 +195,29 @@ def test_sequences_as_strings_are_no_words_of_a_model_that_reads_characters(recw
     assert not recwarn
     with pytest.warns(AmbiguousInputWarning, match=r"write \[tokens\]"):
         elmo.encode(list("MKVL"))
+
+
+def test_what_is_no_common_directions_is_refused(elmo):
+    for call in (
+        lambda: elmo.similarity("a text", "another", without=np.ones((3, 8))),
+        lambda: elmo.similar("a text", "another text", word="text", without="corpus.txt"),
+    ):
+        with pytest.raises(ConfigError, match="without: give a CommonDirections"):
+            call()
+    for count in (1.5, "3", -1, True):
+        with pytest.raises(ConfigError, match="give a number of directions"):
+            elmokit.CommonDirections.fit(iter([]), count)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ("cat", "dog", r"texts have no cosine: write elmo.similarity\(a, b\)"),
+        (["cat"], np.ones(3), "texts have no cosine"),
+        (np.ones((3, 6, 5)), np.ones((3, 9, 5)), r"shapes \(3, 6, 5\) and \(3, 9, 5\) do not pair"),
+        ([np.ones((4, 5)), np.ones((3, 5))], np.ones(5), r"several lengths and \(5,\) do not pair"),
+    ],
+)
+def test_similarity_of_what_does_not_pair_says_what_to_write(a, b, said):
+    with pytest.raises(DataError, match=said):
+        elmokit.similarity(a, b)

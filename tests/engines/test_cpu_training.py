@@ -50,6 +50,13 @@ def test_dropout_draws_new_elements_and_passes_gradients_through_kept_ones():
     assert dropout(x.double(), 0.3).dtype == torch.float64
 
 
+def test_dropout_compiles_as_one_graph():
+    module = torch.compile(
+        nn.Sequential(nn.Linear(4, 8), Dropout(0.5)), backend="eager", fullgraph=True
+    )
+    assert module(torch.ones(2, 4)).shape == (2, 8)
+
+
 def packed(lstm, x, lengths):
     """What torch does with texts of several lengths."""
     rows = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
@@ -57,7 +64,8 @@ def packed(lstm, x, lengths):
 
 
 @given(
-    st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    st.lists(st.integers(1, 12), min_size=1, max_size=6)
+    | st.lists(st.just(1), min_size=3, max_size=6).map(lambda short: [*short, 40]),
     st.integers(1, 3),
     st.integers(0, 3),
     st.booleans(),

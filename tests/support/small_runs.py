@@ -55,10 +55,18 @@ def structured_text(sentences: int, seed: int = 0) -> str:
     return "\n".join(lines) + "\n"
 
 
-def make_corpus(folder: Path, sentences: int = 300, seed: int = 0) -> TokenCorpus:
+def make_corpus(
+    folder: Path, sentences: int = 300, seed: int = 0, *, document: int = 1
+) -> TokenCorpus:
+    """A corpus with so many sentences in a document."""
     text = folder / "text.txt"
-    text.write_text(structured_text(sentences, seed), encoding="utf-8")
-    prepare_corpus(text, folder / "corpus", settings=LINES, workers=1)
+    lines = structured_text(sentences, seed).splitlines()
+    settings = LINES
+    if document > 1:
+        settings = replace(LINES, documents="blank")
+        lines = ["\n".join([*lines[i : i + document], ""]) for i in range(0, len(lines), document)]
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    prepare_corpus(text, folder / "corpus", settings=settings, workers=1)
     return TokenCorpus(folder / "corpus")
 
 

@@ -19,6 +19,7 @@ from elmokit.checkpoints.fingerprint import fingerprint
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks import TaggedExample, TextExample, read_examples
 from elmokit.tasks.fit import task_settings
+from elmokit.tasks.model import TaskModel
 from elmokit.tasks.report import label_table
 from elmokit.tasks.tag.spans import illegal_index
 from elmokit.tasks.task_trainer import TaskTrainer, epoch_batches
@@ -241,26 +242,40 @@ def test_finished_run_can_be_made_longer(tmp_path, ema):
     fit("classify", train, dev, longer, elmo=None, output=tmp_path / "one", resume=True)
     fit("classify", train, dev, longer, elmo=None, output=tmp_path / "two")
     assert evaluations(tmp_path / "one") == evaluations(tmp_path / "two")
+    one, two = (latest_snapshot(tmp_path / name / "training").tensors for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    assert any(name.startswith("ema.") for name in one) == bool(ema)
+    for name, tensor in one.items():
+        assert torch.equal(tensor, two[name]), name
 
 
 def test_ema_is_what_is_evaluated_and_saved(tmp_path, monkeypatch):
     """Against the average taken here, of the weights after every step."""
     train, dev = texts(64), texts(20, seed=1)
     seen: list[dict[str, torch.Tensor]] = []
-    step = TaskTrainer.step
+    scored: dict[int, dict[str, torch.Tensor]] = {}
+    step, score = TaskTrainer.step, TaskModel.score
+
+    def trained(model):
+        named = model.named_parameters()
+        return {name: p.detach().clone() for name, p in named if p.requires_grad}
 
     def watched(trainer, number):
-        def now():
-            named = trainer._model.named_parameters()
-            return {name: p.detach().clone() for name, p in named if p.requires_grad}
-
+        before = trained(trainer._model)
         if not seen:
-            seen.append(now())
+            seen.append(before)
+        for name, tensor in before.items():  # training goes on from the weights themselves
+            assert torch.equal(tensor, seen[-1][name])
         result = step(trainer, number)
-        seen.append(now())
+        seen.append(trained(trainer._model))
         return result
 
+    def watched_score(model, *arguments):
+        scored.setdefault(len(seen) - 1, trained(model))
+        return score(model, *arguments)
+
     monkeypatch.setattr(TaskTrainer, "step", watched)
+    monkeypatch.setattr(TaskModel, "score", watched_score)
     config = settings("classify", "run.epochs=3", "run.ema=0.8", "head.kind=attention")
     predictor = fit("classify", train, dev, config, elmo=None, output=tmp_path / "run")
     best = json.loads((tmp_path / "run" / "report.json").read_text("utf-8"))["best_step"]
@@ -268,6 +283,8 @@ def test_ema_is_what_is_evaluated_and_saved(tmp_path, monkeypatch):
     for number, now in enumerate(seen[1 : best + 1]):
         decay = min(0.8, (1 + number) / (10 + number))
         average = {name: decay * average[name] + (1 - decay) * now[name] for name in now}
+    for name, tensor in average.items():
+        torch.testing.assert_close(scored[best][name], tensor)
     saved = dict(predictor.model.named_parameters())
     assert best > 0
     for name, tensor in average.items():
@@ -275,6 +292,22 @@ def test_ema_is_what_is_evaluated_and_saved(tmp_path, monkeypatch):
         assert not torch.allclose(saved[name].detach(), seen[best][name], atol=1e-5)
     again = elmokit.tasks.Predictor.load(tmp_path / "run").evaluate(dev)
     assert -dict(evaluations(tmp_path / "run"))[best] == pytest.approx(again["accuracy"], abs=1e-5)
+
+
+def test_ema_has_its_own_shares_of_the_layers_in_the_curve(tmp_path):
+    train, dev = texts(64), texts(20, seed=1)
+    changes = ("run.epochs=3", "run.ema=0.9", "inputs.mix_lr_ratio=50")
+    fit("classify", train, dev, settings("classify", *changes), elmo="test-tiny", output=tmp_path)
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    (point,) = (p for p in report["curve"] if p["step"] == report["best_step"])
+    for name, mix in report["layers"].items():
+        assert point["layers"][name] == pytest.approx(mix["s"], abs=1e-6)
+
+
+@pytest.mark.parametrize("ema", [-0.1, 1.0])
+def test_ema_is_a_decay(ema):
+    with pytest.raises(ConfigError, match=r"ema.*from 0 to below 1"):
+        settings("classify", f"run.ema={ema}")
 
 
 def test_run_of_an_earlier_version_is_resumed(tmp_path):

@@ -64,7 +64,15 @@ CASES = {
         {},
         "line 1: the header names none of text, label; it has 'review text', 'when', 'stars'. Name "
         "the columns that hold them, such as --field text='review text' --field label=stars on the "
-        "command line, fields={'text': 'review text', 'label': 'stars'} in Python; by number",
+        "command line, fields={'text': 'review text', 'label': 'stars'} in Python; by number, "
+        "from 0, if this row is no header: --field text=0 --field label=1.",
+    ),
+    "csv-semicolons": (
+        "classify",
+        "a.csv",
+        "text;label\nfine;x\n",
+        {},
+        "line 1: one column, 'text;label'. If its columns are separated by ';', save the file with",
     ),
     "csv-other-label": (
         "classify",

@@ -176,11 +176,18 @@ def test_adapting_to_a_corpus_of_another_tokeniser_is_refused(tmp_path):
     assert not (tmp_path / "adapted").exists()
 
 
-@pytest.mark.parametrize("device", ["nonsense", "cpu:x", "cuda:99"])
-def test_a_device_that_is_not_there_is_named(config, tmp_path, device):
-    with pytest.raises(ConfigError, match=f"device='{device}': cannot be used here"):
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        ("nonsense", "no such device; use cpu, cuda, cuda:1 or mps"),
+        ("cpu:x", "no such device"),
+        ("cuda:99", "cannot be used here"),
+    ],
+)
+def test_a_device_that_is_not_there_is_named(config, tmp_path, device, said):
+    with pytest.raises(ConfigError, match=f"device='{device}': {said}"):
         pretrain(config, device=device, preparation=LINES)
-    with pytest.raises(ConfigError, match=f"device='{device}': cannot be used here"):
+    with pytest.raises(ConfigError, match=f"device='{device}': {said}"):
         elmokit.adapt(
             GOLDEN / "allennlp", config.corpus[0], adaptation(tmp_path / "a"), device=device
         )

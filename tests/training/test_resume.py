@@ -83,9 +83,10 @@ VARIANTS: dict[str, PretrainConfig] = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_run_in_three_parts_is_the_run_in_one(corpus, tmp_path, name):
+def test_a_run_in_three_parts_is_the_run_in_one(corpus, documents, tmp_path, name):
     """Stopped at 8 (an evaluation, no snapshot of the plan) and at 13 (neither)."""
     config = changed(VARIANTS[name], run={"dropout": 0.3})
+    corpus = documents if config.data.join else corpus
     whole, outcome = run(config, corpus, tmp_path / "whole")
     # Plans of fewer steps would evaluate at their end, so these stop like a Ctrl-C.
     for stop in (8, 13):

@@ -547,3 +547,21 @@ def test_a_frozen_model_trains_its_softmax_alone(corpus, tmp_path):
             trainer.step(number)
         changed_names = {n for n, p in bilm.named_parameters() if not torch.equal(p, before[n])}
         assert changed_names == {"softmax.weight", "softmax.bias"}
+
+
+def test_joined_sentences_are_what_a_run_reads(documents, tmp_path):
+    def starts(share: float) -> int:
+        trainer = make_trainer(changed(SMALL, data={"join": share}), documents, tmp_path)
+        windows = trainer._prefetched()
+        return sum(int(next(windows).starts.sum()) for _ in range(10))
+
+    assert starts(0.9) < 0.8 * starts(0.0)
+
+
+def test_every_step_counts_as_a_change_of_the_weights(corpus, tmp_path):
+    """Prepacked copies of the weights are compared by their versions."""
+    for name in ("adamw", "adagrad", "sgd"):
+        trainer = make_trainer(changed(SMALL, optimizer={"name": name}), corpus, tmp_path)
+        before = [parameter._version for _, parameter in trainer._dense]
+        trainer.step(0)
+        assert all(p._version > old for (_, p), old in zip(trainer._dense, before, strict=True))

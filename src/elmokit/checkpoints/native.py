@@ -129,7 +129,7 @@ def write(checkpoint: Checkpoint, folder: Path, storage: Storage = "float32") ->
     Files beside the older model that are no part of it stay. The storage ``"float32"`` keeps every
     number as it is; ``"int8"`` takes a quarter of the space and rounds each row of the larger
     matrices to 255 levels; ``"compact"`` rounds the softmax's to 15 levels. ``"int4"`` rounds
-    all to 15 levels: for models that were trained so (``run.qat_steps``), which lose nothing.
+    all but projections to 15 levels: for models that were trained so (``run.qat_steps``).
     """
     if storage not in get_args(Storage):
         raise ConfigError(f"storage={storage!r}: use {' or '.join(map(repr, get_args(Storage)))}")

@@ -70,7 +70,8 @@ def quantize(
 ) -> dict[str, Tensor]:
     """Larger matrices of a model as codes and scales, the rest unchanged.
 
-    `int4` says which are int4: none, the softmax's in rows, or all that `takes_int4`, in groups.
+    `int4` says which are int4: none, the softmax's in rows, or all that `takes_int4` or are int4
+    already, in groups.
     """
     stored: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import Any, TextIO, cast
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, UnusedCliTokensError
 
 from elmokit import __version__
 from elmokit.cli import (
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (CycloptsError, UsageError) as error:
         given = words[0] + " " if words and words[0] in app else ""
-        _print_error(f"{error} (see elmokit {given}--help)")
+        _print_error(f"{_wrong_call(error, words)} (see elmokit {given}--help)")
         code = BAD_USAGE
     except KeyboardInterrupt as error:
         code = 128 + error.number if isinstance(error, _Terminated) else INTERRUPTED
@@ -168,6 +168,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_error(f"out of memory; {lower}use a machine with more")
         code = BAD_INPUT
     return code
+
+
+def _wrong_call(error: Exception, words: Sequence[str]) -> str:
+    """What is wrong with a call, where cyclopts says so in words of its own."""
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        names = error.argument.names
+        if not any(word.partition("=")[0] in names for word in words):
+            return f"{' or '.join(names)} is missing."
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        unused = error.unused_tokens[0]
+        again = (
+            " Repeat --set before each NAME=VALUE." if "=" in unused and "--set" in words else ""
+        )
+        return f"{unused!r} is one argument too many.{again}"
+    return str(error)
 
 
 def _own_arguments() -> list[str]:

@@ -57,7 +57,7 @@ def convert(  # noqa: D417 - options that verbs share bring their own help
         to: The format; hdf5 when DEST ends in .hdf5 or .h5, onnx when it ends in .onnx, otherwise
             native.
         storage: int8 (native, onnx) quantizes the matrices to a quarter of the size; compact
-            (native) stores the softmax in int4, int4 (native) all larger matrices, which is for
+            (native) stores the softmax in int4, int4 (native) larger matrices but projections, for
             models that were trained so (run.qat_steps) or with --calibrate. An onnx file in int8
             also runs its matmuls in int8, which is faster and less exact.
         softmax_file: HDF5 file with the softmax of the model, to be added to it.

@@ -23,7 +23,7 @@ from elmokit.cli.options import (
     size_on_disk,
     suggest,
 )
-from elmokit.errors import CheckpointError
+from elmokit.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from elmokit.config import LstmConfig, ModelConfig
@@ -188,12 +188,14 @@ def recipes(name: Annotated[str | None, Parameter(name="NAME")] = None, /) -> No
     Args:
         name: Print this recipe, a TOML file; copy and edit it for one of your own.
     """
-    from elmokit.config import recipe_file, recipes
+    from elmokit.config import recipes
 
     found = {"pretrain --preset": recipes(), "train --config": recipes("tasks")}
     if name is not None:
-        folder = "tasks" if name in found["train --config"] else ""
-        print(recipe_file(name, folder).read_text(encoding="utf-8"), end="")
+        known = {recipe: path for files in found.values() for recipe, path in files.items()}
+        if name not in known:
+            raise ConfigError(f"{name}: no such recipe; there are {', '.join(known)}")
+        print(known[name].read_text(encoding="utf-8"), end="")
         return
     for option, files in found.items():
         print(f"elmokit {option}")

@@ -35,6 +35,8 @@ from elmokit.cli.options import (
 if TYPE_CHECKING:
     from elmokit.encode.elmo import Elmo
 
+GAP = "____"
+"""What a sentence may have where a word is asked for."""
 EXAMPLES = {
     "score": (
         'elmokit score "The cat sat on the mat ."',
@@ -53,6 +55,7 @@ EXAMPLES = {
         'elmokit surprisal "The horse raced past the barn fell ." --json',
     ),
     "substitutes": (
+        'elmokit substitutes "Paris is the ____ of France ."',
         'elmokit substitutes "Paris is the capital of France ." --word capital',
         'elmokit substitutes "Paris is the capital of France ." --position 3 -k 5 --json',
     ),
@@ -356,15 +359,17 @@ def substitutes(  # noqa: D417 - options that verbs share bring their own help
     """Show the words that both directions of the language model predict at a position.
 
     Args:
-        sentence: The sentence.
+        sentence: The sentence; where it has ____, that is the position.
         word: A token of the sentence, exact match; the first of several.
         position: Its position instead, counted from 0.
         k: How many words to show.
     """
     from elmokit.lm.substitutes import substitutes as find
 
+    if word is None and position is None and GAP in sentence:
+        word = GAP
     if (word is None) == (position is None):
-        raise UsageError("Give --word or --position, one of the two.")
+        raise UsageError(f"Give --word or --position, one of the two, or a sentence with {GAP}.")
     elmo = load_predicting(model, loading, tokens=tokens)
     words = elmo.tokenize(sentence)
     if position is None:

@@ -100,11 +100,8 @@ def _common_directions(elmo: Elmo, path: Path, field: str) -> CommonDirections:
     from elmokit.text.readers import read_texts
 
     texts = read_texts(path, field=field)
-    try:
-        with reading_bar(path):
-            return CommonDirections.fit(elmo.encode_stream(texts, layers="all"))
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+    with reading_bar(path):
+        return CommonDirections.fit(elmo.encode_stream(texts, layers="all"), where=str(path))
 
 
 def _compare(

@@ -316,7 +316,7 @@ class Elmo:
         batch_tokens: int | None = None,
         **other: Any,
     ) -> Iterator[Any]:
-        """Like `encode` for a stream of any length, in bounded memory; ``"carry"``: one batch."""
+        """Like `encode` for a stream, in order and in bounded memory; ``"carry"``: in one batch."""
         check_sentences(sentences, self.config.text.tokenizer)
         return self._stream(sentences, layers, pool, state, output, batch_tokens, other)
 

@@ -134,8 +134,9 @@ def _given_weights(given: Sequence[Any], count: int) -> tuple[float, ...]:
         weights = [math.nan]
     if not all(abs(weight) < MAX_FLOAT for weight in weights):
         raise ConfigError(f"layers={given!r:.80}: the weights must be finite numbers")
+    whole = all(isinstance(item, int) for item in given)
     single = f"for single layers, take layers='all' and then vectors[{list(given)!r:.40}]"
-    numbers = all(isinstance(item, int) and -count <= item < count for item in given)
+    numbers = whole and all(-count <= item < count for item in given)
     if numbers and 0 < len(given) == len(set(given)):
         raise ConfigError(
             f"layers={list(given)}: weights, or numbers of layers? For weights, write "
@@ -143,7 +144,8 @@ def _given_weights(given: Sequence[Any], count: int) -> tuple[float, ...]:
         )
     if len(weights) != count:
         raise ConfigError(
-            f"layers: {len(weights)} weights given, the model has {count} layers; {single}"
+            f"layers: {len(weights)} weights given, the model has {count} layers"
+            + (f"; {single}" if whole else "")
         )
     return tuple(weights)
 

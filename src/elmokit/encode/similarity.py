@@ -51,7 +51,7 @@ class LayerSimilarities:
     """Of the average of all layers."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CommonDirections:
     """The mean of a text's vectors and their top principal components, layer by layer.
 
@@ -64,7 +64,9 @@ class CommonDirections:
     directions: NDArray[np.float64]  # (L + 1, K, D), orthonormal
 
     @classmethod
-    def fit(cls, layers: Iterable[ArrayLike], count: int | None = None) -> CommonDirections:
+    def fit(
+        cls, layers: Iterable[ArrayLike], count: int | None = None, *, where: str = ""
+    ) -> CommonDirections:
         """Find them in a text.
 
         Args:
@@ -72,12 +74,16 @@ class CommonDirections:
                 layers="all")`` gives them. Some hundred sentences are enough; their vectors are
                 not kept.
             count: How many directions of each layer; left out, one for every 100 dimensions.
+            where: What messages call the text, such as its file.
 
         Raises:
             DataError: The layers do not fit each other, or are not finite, or there are no more
                 tokens than dimensions.
-            ConfigError: `count` is negative, or not below the number of dimensions.
+            ConfigError: `count` is not from 0 to below the number of dimensions.
         """
+        if count is not None and (type(count) is not int or count < 0):
+            raise ConfigError(f"count={count!r}: give a number of directions, or leave it out")
+        where = f"{where}: " if where else ""
         total = outer = np.zeros(0)
         shape: tuple[int, int] | None = None
         tokens = 0
@@ -86,25 +92,26 @@ class CommonDirections:
             found = (array.shape[0], array.shape[-1]) if array.ndim == 3 else None
             if found is None or (shape is not None and found != shape):
                 raise DataError(
-                    f"sentence {number}: layers of shape {array.shape}; give all layers of each "
-                    "sentence, (layers, tokens, dimensions), as layers='all' does"
+                    f"{where}sentence {number}: layers of shape {array.shape}; give all layers of "
+                    "each sentence, (layers, tokens, dimensions), as layers='all' does"
                 )
             if shape is None:
                 shape = found
                 total, outer = np.zeros(shape), np.zeros((*shape, shape[1]))
             if not np.isfinite(array).all():
-                raise DataError(f"sentence {number}: vectors that are not finite")
+                raise DataError(f"{where}sentence {number}: vectors that are not finite")
             total += array.sum(axis=1)
             outer += array.transpose(0, 2, 1) @ array
             tokens += array.shape[1]
         width = 0 if shape is None else shape[1]
         count = round(width / DIMENSIONS_PER_DIRECTION) if count is None else count
-        if count < 0 or (width and count >= width):
+        if width and count >= width:
             raise ConfigError(f"count={count}: use a number from 0 to {width - 1}")
         if tokens <= width:
+            dimensions = f" of {width} dimensions" if width else ""
             raise DataError(
-                f"{tokens} tokens are too few to find what vectors of {width or 'any'} dimensions "
-                "have in common; give some hundred sentences"
+                f"{where}{tokens} tokens are too few to find what vectors{dimensions} have in "
+                "common; give some hundred sentences"
             )
         mean = total / tokens
         covariance = outer / tokens - mean[:, :, None] * mean[:, None]  # (L + 1, D, D)
@@ -142,12 +149,36 @@ def similarity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     Returns:
         One number for each pair of vectors, a scalar for two of them. A vector of zeros has no
         direction: its cosines are 0.
+
+    Raises:
+        DataError: The vectors do not pair, or are texts.
     """
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    dots = (a * b).sum(-1)
+    try:
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        dots = (a * b).sum(-1)
+    except (TypeError, ValueError) as error:
+        raise _not_vectors(a, b) from error
     lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     result: NDArray[np.float64] = dots / np.where(lengths == 0, 1.0, lengths)
     return np.clip(result, -1.0, 1.0)  # rounding may exceed 1
+
+
+def _not_vectors(*sides: object) -> DataError:
+    """Why the cosines of these cannot be computed, and what to write."""
+    shapes = []
+    for side in sides:
+        try:
+            array = np.asarray(side)
+        except ValueError:  # a list of vectors that are not equally long
+            shapes.append("several lengths")
+            continue
+        if array.dtype.kind == "U":
+            return DataError("texts have no cosine: write elmo.similarity(a, b), with a model")
+        shapes.append(str(array.shape))
+    return DataError(
+        f"vectors of shapes {' and '.join(shapes)} do not pair: take single tokens, such as a[3] "
+        "and b[5] (of all layers a[:, 3] and b[:, 5]); for sentences there is elmo.similarity"
+    )
 
 
 def sentence_similarity(
@@ -187,6 +218,7 @@ def _combined(
     """Vectors of each sentence, (T, D) or pooled (D,); layers are cleaned before they are mixed."""
     if without is None:
         return elmo.encode_stream(sentences, layers=layers, pool=pool)
+    _check_without(without)
     choice = choose_layers(layers, elmo.layers, elmo.mixes)
     if choice.layer_norm:
         raise ConfigError("without: not for a mix with layer norm; choose a layer or 'mean'")
@@ -200,6 +232,14 @@ def _combined(
         return np.tensordot(weights, kept, axes=1)
 
     return map(clean, arrays)
+
+
+def _check_without(without: object) -> None:
+    if not isinstance(without, CommonDirections):
+        raise ConfigError(
+            f"without: give a CommonDirections, as CommonDirections.fit makes it, not a "
+            f"{type(without).__name__}"
+        )
 
 
 def occurrences(tokens: Sequence[str], word: str) -> list[int]:
@@ -301,6 +341,7 @@ def compare(
         _check_position(tokens, position)
     arrays = elmo.encode(both, layers="all")  # each (L + 1, T, D)
     if without is not None:
+        _check_without(without)
         arrays = [without.remove(array) for array in arrays]
     if positions is None:
         a, b = (array.mean(axis=1) for array in arrays)  # (L + 1, D)

@@ -14,10 +14,10 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -465,6 +465,10 @@ def peak_mib() -> float:
     found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text()) if status.exists() else None
     if found:
         return int(found[1]) / 2**10
+    try:
+        import resource
+    except ImportError:  # Windows
+        return math.nan
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used / (2**20 if sys.platform == "darwin" else 2**10)
 

@@ -266,6 +266,11 @@ def check_device(device: Device, precision: Precision = "float32") -> torch.devi
         device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"
     try:
         found = torch.device(device)
+    except RuntimeError:
+        raise ConfigError(
+            f"device={str(device)!r}: no such device; use cpu, cuda, cuda:1 or mps"
+        ) from None
+    try:
         if found.type == "cpu":
             prepare(precision)
             if precision != "float32":  # tried here, not at the first sentence

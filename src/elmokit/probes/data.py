@@ -158,7 +158,11 @@ class WithoutCommon:
         self.layers: int = self._vectors.layers
         self.dim: int = self._vectors.dim
         sentences = read_sentences(text, self._vectors)
-        self.common: CommonDirections = CommonDirections.fit(self._vectors.stream(sentences), count)
+        self.common: CommonDirections = CommonDirections.fit(
+            self._vectors.stream(sentences),
+            count,
+            where=str(text) if isinstance(text, str | Path) else "",
+        )
 
     def tokenize(self, text: str) -> list[str]:
         """Split a text."""

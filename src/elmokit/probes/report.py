@@ -10,7 +10,6 @@ import datetime
 import io
 import math
 import os
-import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -67,13 +66,9 @@ class Stopwatch:
 
     def cost(self) -> Cost:
         """Time since the start, and the peak of memory."""
-        seconds = time.perf_counter() - self._start
-        try:
-            import resource
-        except ImportError:  # Windows
-            return Cost(seconds, math.nan)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return Cost(seconds, peak / (2**20 if sys.platform == "darwin" else 2**10))
+        from elmokit.encode.speed import peak_mib
+
+        return Cost(time.perf_counter() - self._start, peak_mib())
 
 
 @dataclass(frozen=True)

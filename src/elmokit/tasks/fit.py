@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from elmokit.checkpoints.known_models import DEFAULT_MODEL
-from elmokit.config import from_dict, recipe_file, to_dict
+from elmokit.config import from_dict, recipe_file, recipes, to_dict
 from elmokit.engines import check_device
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import check_output
@@ -179,7 +179,13 @@ def task_settings(
             raise ConfigError(f"{task} takes a {kind.__name__}, not a {type(config).__name__}")
         return config
     file = None if config is None else recipe_file(config, "tasks")
-    return settings_from(kind(), task, file, overrides)
+    try:
+        return settings_from(kind(), task, file, overrides)
+    except ConfigError:
+        meant = str(config).partition("-")[0]
+        if str(config) in recipes("tasks") and meant != task:
+            raise ConfigError(f"{config}: a recipe for {meant!r}, not for {task!r}") from None
+        raise
 
 
 class TaskRun:

@@ -434,10 +434,17 @@ def _columns(
                 f"{_ways_to_name([name], row, tried)}."
             )
     if not names:
+        mark = next((m for m in ";\t|" if len(row) == 1 and m in row[0]), None)
+        if mark is not None:
+            raise DataError(
+                f"{where}: one column, {row[0]!r}. If its columns are separated by {mark!r}, save "
+                "the file with commas, or with tabs and the ending .tsv."
+            )
+        numbered = " ".join(f"--field {name}={at}" for at, name in enumerate(tried))
         raise DataError(
             f"{where}: the header names none of {', '.join(tried)}; it has {_listed(row[:8])}. "
             f"Name the columns that hold them, such as {_ways_to_name(list(tried), row, tried)}; "
-            "by number, from 0, if this row is no header."
+            f"by number, from 0, if this row is no header: {numbered}."
         )
     lower = [cell.lower() for cell in row]
     columns = {}

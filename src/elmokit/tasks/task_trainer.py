@@ -111,11 +111,11 @@ class TaskTrainer:
         """The task's scores on the dev data, and the layers' shares at this step."""
         with self._evaluated_weights():
             score = self._model.score(self._dev)
+            mixes = self._model.embedder.learned_mixes()
         metrics = score.numbers()
         others = [v for name, v in metrics.items() if name != score.primary]
         # The loop takes the lowest; ties are broken by the mean of the other metrics.
         watched = score.value + _TIE * fmean(others) if others else score.value
-        mixes = self._model.embedder.learned_mixes()
         shares = {"layers": {name: mix["s"] for name, mix in mixes.items()}} if mixes else {}
         return {"score": -watched, "has_signal": float(score.value > 0), **metrics, **shares}
 

@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,7 @@ Text = str | list[str]
 """One text as read: a string, or the tokens of a text that was tokenised before."""
 
 _BOM = b"\xef\xbb\xbf"
+_ZIP = b"PK\x03\x04"
 _PARQUET_BATCH = 1024
 
 # What the files begin with. None of it is UTF-8 text that anyone writes.
@@ -390,6 +392,11 @@ def _numbered_lines(name: str, compression: str) -> Iterator[tuple[int, str]]:
             content = line.removeprefix(_BOM) if number == 1 else line
             if not content:  # a file of a BOM and nothing else has no line
                 return
+            if number == 1 and content.startswith(_ZIP):
+                raise DataError(
+                    f"{_label(name)}: a zip archive, as workbooks of Excel and LibreOffice are. "
+                    "Save a sheet as CSV (UTF-8), or unpack the archive."
+                )
             try:
                 yield number, content.decode()
             except UnicodeDecodeError as error:
@@ -565,8 +572,10 @@ def _id_value(value: Any, where: str, field: str) -> str:
 
 def _missing_field(where: str, field: str, found: list[str]) -> DataError:
     names = ", ".join(map(repr, found)) or "nothing"
+    likely = found[0] if found else "NAME"
     return DataError(
-        f"{where}: no field {field!r}; found {names}. Name the right one with `field`."
+        f"{where}: no field {field!r}; found {names}. Name the right one, such as "
+        f"field={likely!r} in Python, --field {shlex.quote(likely)} on the command line."
     )
 
 

@@ -25,7 +25,7 @@ LSTM = "lstm."
 
 
 def calibrate_int4(elmo: Elmo, texts: Iterable[Sentence]) -> int:
-    """Round the larger matrices of a model to int4 in place; ``storage="int4"`` then loses nothing.
+    """Round the larger matrices of a model to int4 in place; ``storage="int4"`` then keeps them.
 
     From the characters upwards, so that each matrix is rounded for the inputs that the rounded
     ones below give it. What a model has more than a plain biLM (a tied or adaptive softmax, a word

@@ -87,7 +87,9 @@ def load_optimizer_state(
             state = optimizer.state[parameter]
             for key, value in found.items():
                 where = parameter.device if value.ndim or fused else value.device
-                state[key] = value.clone().to(where)
+                # A fused step takes moments to lie in memory as their parameter does.
+                like = parameter.detach() if value.shape == parameter.shape else value
+                state[key] = torch.empty_like(like, dtype=value.dtype, device=where).copy_(value)
 
 
 class RowOptimizer:

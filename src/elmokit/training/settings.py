@@ -151,7 +151,8 @@ class RunConfig:
     """Early stopping: evaluations without improvement before the run stops; 0: off."""
     qat_steps: int = 0
     """Quantization-aware training: so many steps at the end run with matrices rounded to int4; the
-    run is evaluated with them, and its model is saved so (``storage="int4"`` loses nothing)."""
+    run is evaluated with them, and its model is saved so. ``storage="int4"`` leaves them as they
+    are, and stores projections and small matrices as int8."""
 
     def __post_init__(self) -> None:
         check_positive(self, "max_steps", "evaluate_every", "evaluate_tokens", "save_every")
