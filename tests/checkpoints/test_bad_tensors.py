@@ -278,3 +278,17 @@ def test_native_folder_that_lacks_a_file_is_refused(tmp_path, name):
     golden("bilm-hdf5/standard").load().save(tmp_path / "model")
     (tmp_path / "model" / name).unlink()
     refused(tmp_path / "model", "model")
+
+
+def test_a_softmax_that_is_not_wanted_is_not_read(tmp_path):
+    elmo = golden("tf-checkpoint/standard").load()
+    elmo.save(tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    start = 8 + int.from_bytes(content[:8], "little")
+    first, _ = json.loads(content[8:start])["softmax.weight"]["data_offsets"]
+    content[start + first] ^= 1
+    path.write_bytes(content)
+    bare = elmokit.load(tmp_path, softmax=False)
+    np.testing.assert_array_equal(bare.encode([["a"]])[0], elmo.encode([["a"]])[0])
+    refused(tmp_path, "softmax.weight")

@@ -604,18 +604,3 @@ def test_hdf5_write_takes_what_a_reader_returns(tmp_path):
         weights_of(elmokit.load(tmp_path))["lstm.forward_stack.0.bias"],
         weights_of(model)["lstm.forward_stack.0.bias"],
     )
-
-
-def test_a_softmax_that_is_not_wanted_is_not_read(tmp_path):
-    elmo = golden("tf-checkpoint/standard").load()
-    elmo.save(tmp_path)
-    path = tmp_path / "model.safetensors"
-    content = bytearray(path.read_bytes())
-    start = 8 + int.from_bytes(content[:8], "little")
-    first, _ = json.loads(content[8:start])["softmax.weight"]["data_offsets"]
-    content[start + first] ^= 1
-    path.write_bytes(content)
-    bare = elmokit.load(tmp_path, softmax=False)
-    np.testing.assert_array_equal(bare.encode([["a"]])[0], elmo.encode([["a"]])[0])
-    with pytest.raises(CheckpointError, match=r"softmax\.weight"):
-        elmokit.load(tmp_path)
