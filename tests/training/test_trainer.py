@@ -565,3 +565,28 @@ def test_every_step_counts_as_a_change_of_the_weights(corpus, tmp_path):
         before = [parameter._version for _, parameter in trainer._dense]
         trainer.step(0)
         assert all(p._version > old for (_, p), old in zip(trainer._dense, before, strict=True))
+
+
+def test_adamw_resumes_whatever_the_layout_of_its_parameters_in_memory():
+    config = OptimizerConfig(name="adamw", lr=0.1)
+    torch.manual_seed(0)
+    start, gradients = torch.randn(3, 5), torch.randn(4, 3, 5)
+
+    def steps(parameter: nn.Parameter, optimizer: torch.optim.Optimizer, some: torch.Tensor):
+        for gradient in some:
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)
+            optimizer.step()
+
+    def begin(values: torch.Tensor) -> tuple[list[tuple[str, nn.Parameter]], torch.optim.Optimizer]:
+        transposed = torch.empty(5, 3).T.copy_(values)
+        named = [("a.weight", nn.Parameter(transposed))]
+        return named, dense_optimizer(named, config)
+
+    whole, optimizer = begin(start)
+    steps(whole[0][1], optimizer, gradients[:2])
+    kept = {name: value.contiguous() for name, value in optimizer_tensors(optimizer, whole)}
+    resumed, again = begin(whole[0][1].detach())
+    load_optimizer_state(again, resumed, {name: value.clone() for name, value in kept.items()})
+    steps(whole[0][1], optimizer, gradients[2:])
+    steps(resumed[0][1], again, gradients[2:])
+    assert torch.equal(resumed[0][1], whole[0][1])
