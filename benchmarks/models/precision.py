@@ -1,12 +1,13 @@
 """What lower precision costs on trained models: error of each layer, cosines, perplexity.
 
-Run: python -m benchmarks.models.precision [MODEL ...] [--tokens 10000] [--save]
+Run: python -m benchmarks.models.precision [MODEL ...] [--tokens 10000] [--device cuda] [--save]
 
 MODEL is anything that elmokit.load reads, or the shape of a published model, with random weights.
 All variants encode the held-out text in tests/data. The error of a layer is that of all its
 vectors together: |theirs - float32's| / |float32's|. Cosines are those of the mean of layers.
-Storage int8 and int4 are compared with weights before rounding, which the embedded models do not
-have any more: their int8 rounds to the same numbers.
+On a GPU its own precisions are compared, and nothing else. Storage int8 and int4 are compared with
+weights before rounding, which the embedded models do not have any more: their int8 rounds to the
+same numbers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from benchmarks.speed.onnx import SHAPES
 from elmokit.checkpoints.checkpoint import Checkpoint
 from elmokit.config import published_shape
 from elmokit.encode.similarity import similarity
+from elmokit.engines import CPU_PRECISIONS, GPU_PRECISIONS, Precision
 from elmokit.engines.cpu_probe import probe
 from elmokit.integrations.onnx import OnnxElmo
 from elmokit.lm.perplexity import perplexity
@@ -37,12 +39,13 @@ PIECE = 64
 Encoder = Callable[[Sequence[list[str]]], list[NDArray[np.float32]]]
 
 
-def model_of(name: str, precision: str = "float32") -> elmokit.Elmo:
+def model_of(name: str, device: str, precision: Precision = "float32") -> elmokit.Elmo:
     if name not in SHAPES:
-        return elmokit.load(name, precision=precision)  # type: ignore[arg-type]
+        return elmokit.load(name, device=device, precision=precision)
     config = published_shape(name)
     weights = dict(random_model(config, seed=0).state_dict())
-    return elmokit.Elmo(Checkpoint(config, weights, "random", name), precision=precision)  # type: ignore[arg-type]
+    checkpoint = Checkpoint(config, weights, "random", name)
+    return elmokit.Elmo(checkpoint, device=device, precision=precision)
 
 
 def compared(
@@ -60,8 +63,8 @@ def compared(
     return np.sqrt(wrong / whole).tolist(), np.concatenate(cosines)
 
 
-def lines_of(name: str, tokens: int) -> list[str]:
-    exact = model_of(name)
+def lines_of(name: str, tokens: int, device: str) -> list[str]:
+    exact = model_of(name, device)
     language = language_of(exact)
     sentences: list[list[str]] = []
     for text in running_text(language):
@@ -89,10 +92,12 @@ def lines_of(name: str, tokens: int) -> list[str]:
         lines.append(line.rstrip())
 
     row("float32", None, exact)
-    for precision in ("bfloat16", "int8"):
-        if precision in probe().precisions:
-            rough = model_of(name, precision)
+    for precision in GPU_PRECISIONS[1:] if device != "cpu" else CPU_PRECISIONS[1:]:
+        if device != "cpu" or precision in probe().precisions:
+            rough = model_of(name, device, precision)
             row(precision, layers_of(rough), rough)
+    if device != "cpu":
+        return lines
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
         exact.export(path, storage="int8")
@@ -114,12 +119,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=["small-en", "small-zh", "small"])
     parser.add_argument("--tokens", type=int, default=10_000)
-    parser.add_argument(
-        "--save", action="store_true", help="write benchmarks/results/precision.txt"
-    )
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--save", action="store_true", help="write results/precision[_DEVICE].txt")
     options = parser.parse_args()
-    parts = ["\n".join(lines_of(name, options.tokens)) for name in options.models]
-    report("precision", "\n\n".join(parts), options.save)
+    device: str = options.device
+    parts = ["\n".join(lines_of(name, options.tokens, device)) for name in options.models]
+    result = "precision" if device == "cpu" else f"precision_{device}"
+    report(result, "\n\n".join(parts), options.save)
 
 
 if __name__ == "__main__":

@@ -30,11 +30,11 @@ from typing import Any
 
 PARTS = ("training", "small-gpu", "inference", "curves")
 SMALL_GIB = 12
-PRECISIONS = ("float32", "tf32", "bfloat16")
+PRECISIONS = ("float32", "tf32", "bfloat16", "float8")
 BUDGETS = (32_768, 131_072, 262_144)
 """Tokens run together; the best number counts."""
 ROUNDS, ENOUGH_SECONDS = 5, 4.0
-"""A figure is the median of so many rounds, of fewer where they take that long."""
+"""There are so many rounds of each, fewer where they take that long."""
 OUTPUTS: dict[str, dict[str, str]] = {
     "all layers, on the device": {"layers": "all", "output": "torch"},
     "mean of layers, on the device": {"layers": "mean", "output": "torch"},
@@ -50,9 +50,11 @@ def main() -> None:
     parser.add_argument("--preset", default="original")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=100, help="steps that are timed")
+    parser.add_argument("--accumulate", type=int, default=8, help="windows a step, small-gpu")
     parser.add_argument("--curve-steps", type=int, default=500)
     parser.add_argument("--curve-rows", type=int, default=256)
     parser.add_argument("--sentences", type=int, default=50_000, help="for inference")
+    parser.add_argument("--budgets", type=int, nargs="+", default=BUDGETS, help="for inference")
     parser.add_argument("--save", action="store_true", help="write results/speed_gpu_PART.txt")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -85,8 +87,10 @@ def child(options: argparse.Namespace, name: str) -> Any:
     """The result of one measurement in a fresh process; what it says else passes through."""
     print(name, file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "benchmarks.speed.gpu", *options.texts, "--child", name]
-    for key in ("preset", "device", "steps", "curve_steps", "curve_rows", "sentences"):
+    shared = "preset device steps accumulate curve_steps curve_rows sentences"
+    for key in shared.split():
         command += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
+    command += ["--budgets", *map(str, options.budgets)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -108,11 +112,11 @@ def measure_training(options: argparse.Namespace) -> dict[str, Any]:
             torch.cuda.empty_cache()
             total = torch.cuda.get_device_properties(device).total_memory
             torch.cuda.set_per_process_memory_fraction(SMALL_GIB * 2**30 / total)
-        rows = run.data.rows // 8
+        parts = options.accumulate
         run = replace(
             run,
-            data=replace(run.data, rows=rows),
-            optimizer=replace(run.optimizer, accumulate=8),
+            data=replace(run.data, rows=run.data.rows // parts),
+            optimizer=replace(run.optimizer, accumulate=parts),
         )
     found = measure(run, Path(options.texts[0]), device, options.steps, rate)
     name = torch.cuda.get_device_name(device) if gpu else "CPU"
@@ -157,12 +161,12 @@ def measure_inference(options: argparse.Namespace) -> dict[str, Any]:
 
     precision = options.child.partition(":")[2]
     device = torch.device(options.device)
-    ceiling = Ceiling(options.device, precision, threads=1)
-    rate = max(ceiling.square() for _ in range(3))
+    ceiling = Ceiling(options.device, precision.replace("float8", "bfloat16"), threads=1)
+    rate = max(ceiling.square() for _ in range(3))  # of float8, that of bfloat16
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     config = PRESETS[options.preset].model
     weights = random_model(config, seed=0).state_dict()
-    chosen = {"precision": precision} if precision == "bfloat16" else {}
+    chosen = {"precision": precision} if precision in ("bfloat16", "float8") else {}
     checkpoint = Checkpoint(config, weights, "random", options.preset)
     elmo = elmokit.Elmo(checkpoint, device=device, **chosen)
     sentences = list(_sentences(Path(options.texts[0]), options.sentences))
@@ -170,7 +174,7 @@ def measure_inference(options: argparse.Namespace) -> dict[str, Any]:
     tokens = sum(map(len, sentences))
     needed = count_flops(config, distinct).needed(tokens, len(distinct)) / tokens
 
-    def rate_of(rounds: int = ROUNDS, **how: Any) -> float:
+    def rates_of(rounds: int = ROUNDS, **how: Any) -> list[float]:
         seconds: list[float] = []
         while len(seconds) < rounds and sum(seconds) < ENOUGH_SECONDS:
             elmo.forget()
@@ -180,15 +184,15 @@ def measure_inference(options: argparse.Namespace) -> dict[str, Any]:
             deque(elmo.encode_stream(sentences, **how), maxlen=0)  # nothing is held
             _synchronise(device)
             seconds.append(time.perf_counter() - start)
-        return tokens / median(seconds)
+        return [tokens / s for s in seconds]
 
     first = next(iter(OUTPUTS.values()))
     budgets = {}
-    for budget in BUDGETS:
-        rate_of(1, batch_tokens=budget, **first)  # compiles kernels and fills the allocator
-        budgets[budget] = rate_of(batch_tokens=budget, **first)
+    for budget in options.budgets:
+        rates_of(1, batch_tokens=budget, **first)  # compiles kernels and fills the allocator
+        budgets[budget] = median(rates_of(batch_tokens=budget, **first))
     best = max(budgets, key=lambda budget: budgets[budget])
-    found = {name: rate_of(batch_tokens=best, **how) for name, how in OUTPUTS.items()}
+    found = {name: rates_of(batch_tokens=best, **how) for name, how in OUTPUTS.items()}
     return {
         "budgets": budgets,
         "budget": best,
@@ -196,7 +200,8 @@ def measure_inference(options: argparse.Namespace) -> dict[str, Any]:
         "distinct": len(distinct),
         "matrix_rate": rate,
         "flops_token": needed,
-        "tokens_per_second": found,
+        "tokens_per_second": {name: median(rates) for name, rates in found.items()},
+        "rounds": found,
     }
 
 
@@ -229,20 +234,23 @@ def show_inference(options: argparse.Namespace) -> tuple[Any, str]:
     lines = [
         f"{options.preset}: {first['tokens']:,} tokens, {first['distinct']:,} distinct; needed "
         f"{first['flops_token'] / 1e6:.1f} MFLOP a token",
-        f"{'tokens/s':<32}" + "".join(f"{kind:>14}" for kind in kinds),
+        f"{'tokens/s, median (slowest round)':<34}" + "".join(f"{kind:>24}" for kind in kinds),
     ]
     for name in OUTPUTS:
-        rates = "".join(f"{found[kind]['tokens_per_second'][name]:>14,.0f}" for kind in kinds)
-        lines.append(f"{name:<32}{rates}")
-    budgets = "".join(f"{found[kind]['budget']:>14,}" for kind in kinds)
-    lines.append(f"{'tokens run together':<32}{budgets}")
-    products = "".join(f"{found[kind]['matrix_rate'] / 1e12:>14.1f}" for kind in kinds)
-    lines.append(f"{'matmuls, TFLOP/s':<32}{products}")
+        pairs = [
+            f"{one['tokens_per_second'][name]:,.0f} ({min(one['rounds'][name]):,.0f})"
+            for one in found.values()
+        ]
+        lines.append(f"{name:<34}" + "".join(f"{pair:>24}" for pair in pairs))
+    budgets = "".join(f"{found[kind]['budget']:>24,}" for kind in kinds)
+    lines.append(f"{'tokens run together':<34}{budgets}")
+    products = "".join(f"{found[kind]['matrix_rate'] / 1e12:>24.1f}" for kind in kinds)
+    lines.append(f"{'matmuls, TFLOP/s':<34}{products}")
     shares = "".join(
-        f"{max(one['tokens_per_second'].values()) * one['flops_token'] / one['matrix_rate']:>14.1%}"
+        f"{max(one['tokens_per_second'].values()) * one['flops_token'] / one['matrix_rate']:>24.1%}"
         for one in found.values()
     )
-    lines.append(f"{'best, of the matrix rate':<32}{shares}")
+    lines.append(f"{'best, of the matrix rate':<34}{shares}")
     return found, "\n".join(lines)
 
 

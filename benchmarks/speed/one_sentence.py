@@ -21,7 +21,7 @@ import torch
 import elmokit
 from benchmarks.report import report
 from elmokit.encode.speed import own_sentences
-from elmokit.engines import PRECISIONS
+from elmokit.engines import CPU_PRECISIONS
 from elmokit.engines.cpu import PrepackedWeights
 
 ROUNDS, CALLS = 7, 40
@@ -82,7 +82,7 @@ def main() -> None:
     stream = [word for sentence in own_sentences(100) for word in sentence]
     sentence = [stream[: options.tokens]]
     calls: dict[str, Callable[[], object]] = {}
-    for precision in PRECISIONS:
+    for precision in CPU_PRECISIONS:
         elmo = elmokit.load(options.model, precision=precision, softmax=False)
         elmo.encode(sentence, layers="all")
         calls[precision] = lambda elmo=elmo: elmo.encode(sentence, layers="all")

@@ -364,6 +364,7 @@ RECIPES = {
     "nli": Recipe("pair", "en", "counterfactual_nli_sentiment", JSONL, make_nli),
     "semeval2010": Recipe("relation", "en", "semeval2010_task8", TEXT, make_semeval),
     "squad": Recipe("qa", "en", "squad11", JSON, make_squad),
+    "squad_all": Recipe("qa", "en", "squad11", JSON, make_squad),
     "tatoeba_en_zh": Recipe(
         "seq2seq",
         "en",
@@ -405,6 +406,7 @@ TITLES = {
     "nli": "counterfactual NLI",
     "semeval2010": "SemEval-2010 relations",
     "squad": "SQuAD 1.1, rebuilt",
+    "squad_all": "SQuAD 1.1, all of it",
     "tatoeba_en_zh": "Tatoeba en-zh",
     "tatoeba_zh_en": "Tatoeba zh-en",
     "scitldr": "SciTLDR summaries",

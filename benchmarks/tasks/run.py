@@ -102,6 +102,7 @@ PLANS = {
     "gap": Plan("coref-gap"),
     "snips": Plan("dialogue-snips", plain=(*NER, "run.patience=6", "run.ema=0")),
     "squad": Plan("qa-squad", train=20_000, dev=1_000),
+    "squad_all": Plan("qa-squad", dev=1_000, overrides=("run.epochs=3", "run.batch=128")),
     "tatoeba_en_zh": Plan("seq2seq-translation", overrides=("head.target_tokenizer=chars",)),
     "tatoeba_zh_en": Plan(
         "seq2seq-translation",

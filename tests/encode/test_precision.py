@@ -116,3 +116,8 @@ def test_precision_this_processor_lacks_is_refused(monkeypatch):
 def test_int8_is_for_cpus():
     with pytest.raises(ConfigError, match="'int8' is for CPUs"):
         elmokit.load(GOLDEN / "allennlp", precision="int8", device="cuda")
+
+
+def test_float8_is_for_hopper_gpus():
+    with pytest.raises(ConfigError, match=r"precision='float8': use 'float32', .* on a CPU"):
+        elmokit.load(GOLDEN / "allennlp", precision="float8", device="cpu")

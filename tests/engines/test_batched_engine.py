@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from elmokit.engines import Clips, LstmState, batched, choose_engine
 from elmokit.engines.batched import BatchedEngine
 from elmokit.engines.reference import run_lstm
+from elmokit.errors import ConfigError
 from elmokit.model.packing import Packing
 
 CPU = torch.device("cpu")
@@ -63,12 +64,14 @@ def test_it_computes_what_the_reference_computes(
 
 
 @pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float8"])
 def test_choice_for_a_gpu(grad, precision):
     with torch.set_grad_enabled(grad):
         plan = choose_engine(torch.device("cuda"), precision=precision)
     assert plan.engine == ("reference" if grad else "batched")
-    assert plan.dtype == (None if grad else getattr(torch, precision))
+    kind = torch.float32 if precision == "float32" else torch.bfloat16
+    assert plan.dtype == (None if grad else kind)
+    assert plan.float8 == (precision == "float8" and not grad)
     assert plan.rows is None
     assert not plan.prepacked
     assert not plan.split_threads
@@ -77,11 +80,18 @@ def test_choice_for_a_gpu(grad, precision):
     assert (windows.engine, windows.dtype) == ("train", None)
 
 
+def test_layers_that_no_kernel_fits_are_refused_in_float8():
+    _, _, layers = draw_layers(0, 2, width=16, cells=32, projection=True)
+    with pytest.raises(ConfigError, match=r"float8.*multiple of 128"):
+        BatchedEngine(layers, Clips(3.0, 3.0), 1.0, torch.bfloat16, float8=True)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("float8", [False, True])
 @pytest.mark.parametrize("width", [256, 512])
 @pytest.mark.parametrize("clip", [None, 0.3])
 @pytest.mark.parametrize("lengths", [[3], [5, 5, 2], [4] * 1500 + [2] * 700])
-def test_a_gpu_is_near_the_reference_in_bfloat16(width, clip, lengths):
+def test_a_gpu_is_near_the_reference_in_fewer_bits(float8, width, clip, lengths):
     draw, _, layers = draw_layers(1, 2, width=width, cells=192, projection=True)
     clips, rows = Clips(clip, clip), len(lengths)
     packing = Packing(lengths, CPU)
@@ -89,7 +99,7 @@ def test_a_gpu_is_near_the_reference_in_bfloat16(width, clip, lengths):
     state = LstmState(draw(2, rows, 192), draw(2, rows, width))
     on_gpu = [type(one)(*(part.cuda() for part in one)) for one in layers]
     with torch.no_grad():
-        engine = BatchedEngine(on_gpu, clips, 1.0, torch.bfloat16)
+        engine = BatchedEngine(on_gpu, clips, 1.0, torch.bfloat16, float8=float8)
         start = LstmState(*(part.cuda() for part in state))
         outputs, ends = engine.run(
             x.cuda().bfloat16(), Packing(lengths, torch.device("cuda")), start
@@ -99,4 +109,5 @@ def test_a_gpu_is_near_the_reference_in_bfloat16(width, clip, lengths):
             want, end = run_lstm(x[d], packing.batch_sizes, begin, one, clips, 1.0)
             found = outputs[d], ends.cell[d], ends.hidden[d]
             for a, b in zip(found, (want, *end), strict=True):
-                assert float((a.float().cpu() - b).norm() / b.norm()) < 0.02
+                error = float((a.float().cpu() - b).norm() / b.norm())
+                assert error < (0.15 if float8 else 0.02)

@@ -70,6 +70,18 @@ def test_ahead_of_use_one_batch_of_the_next_window_is_started():
     assert [n for (n,) in results] == list(range(1, 12))
 
 
+def test_windows_grow_from_the_first_one():
+    sizes = []
+
+    def start(batch):
+        sizes.append(len(batch))
+        return lambda: batch
+
+    blocks = ([n] for n in range(100))
+    list(run_blocks(blocks, lambda _: 1, start, 32, 1, first=4))
+    assert sizes == [4, 8, 16, 32, 32, 8]
+
+
 def test_without_it_nothing_is_started_before_it_is_wanted():
     seen = []
     results = run_in_batches(range(100), lambda n: 1, lambda b: seen.append(b) or b, 2)

@@ -182,7 +182,7 @@ def load_model(
     tokens: bool,
     tokenizer: str | None,
     device: str | None,
-    precision: Literal["float32", "bfloat16", "int8"] = "float32",
+    precision: Literal["float32", "bfloat16", "int8", "float8"] = "float32",
 ) -> Elmo:
     """Load a model as the options of verbs ask that need no softmax."""
     import elmokit

@@ -100,7 +100,8 @@ class Elmo:
         cache_words: The most words whose token vectors are kept between calls; left out, 32,768,
             on a GPU 131,072.
         precision: The type of the matmuls: ``"float32"``, or, less exact and faster,
-            ``"bfloat16"`` or, on a CPU, ``"int8"``. The weights themselves stay as they are.
+            ``"bfloat16"``, on a CPU ``"int8"``, on a Hopper GPU ``"float8"``. The weights
+            themselves stay as they are.
     """
 
     def __init__(

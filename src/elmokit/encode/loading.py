@@ -69,8 +69,8 @@ def load(
             if there is one, else the CPU.
         cache_words: The most words whose token vectors are cached between calls; 32,768 by default,
             on a GPU 131,072.
-        precision: The type of the matmuls on a CPU: ``"float32"``, or, less exact
-            and faster where the CPU runs them, ``"bfloat16"`` or ``"int8"``.
+        precision: The type of the matmuls: ``"float32"``, or, less exact and faster,
+            ``"bfloat16"``, on a CPU ``"int8"``, on a Hopper GPU ``"float8"``.
         limits: How much memory the files may claim; the defaults fit every published model.
 
     Raises:

@@ -88,8 +88,15 @@ def machine() -> dict[str, str | int | float]:
         "cores": os.cpu_count() or 1,
         "memory_gib": round(memory, 1),
         "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in PACKAGES},
+        **{name: _version(name) for name in PACKAGES},
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout
+        return "not installed"
 
 
 def describe() -> str:

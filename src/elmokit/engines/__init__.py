@@ -37,10 +37,11 @@ from torch import Tensor
 
 from elmokit.errors import ConfigError
 
-Precision = Literal["float32", "bfloat16", "int8"]
+Precision = Literal["float32", "bfloat16", "int8", "float8"]
 Device = str | torch.device | None
 """A device's name; None for the best one there is."""
-PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
+CPU_PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
+GPU_PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float8")
 
 TRITON = importlib.util.find_spec("triton") is not None
 """Without Triton, torch's own operations serve GPUs too."""
@@ -161,6 +162,8 @@ class EnginePlan:
     engine: Literal["reference", "cpu", "batched", "train"]
     dtype: torch.dtype | None
     """The type of the matmuls where it is not that of the inputs."""
+    float8: bool
+    """Whether the matmuls of the LSTM are in float8 where the rest has that type."""
     prepacked: bool
     """Whether matmuls use prepacked weights."""
     rows: int | None
@@ -173,7 +176,7 @@ class EnginePlan:
     """About so many tokens are prefetched, so that sentences of similar length can share a batch;
     their vectors are held until all have come. A CPU's rows stay busy whatever the lengths."""
     first_tokens: int | None
-    """So many tokens come first, where that is less, and start while more are prefetched."""
+    """So many tokens come first, where that is less; then twice as many, and so on."""
     cnn_words: int
     """Words that pass the character CNN together, which bounds its memory."""
     filter_words: int | None
@@ -227,10 +230,11 @@ def _choose(
         engine = "batched"
     elif prepacked:
         engine = "cpu"
-    half = cuda and not grad and precision == "bfloat16"
+    half = cuda and not grad and precision in ("bfloat16", "float8")
     return EnginePlan(
         engine=engine,
         dtype=(torch.bfloat16 if half else torch.float32) if cuda and engine == "batched" else None,
+        float8=half and precision == "float8",
         prepacked=prepacked,
         rows=ROWS if cpu and not grad else None,
         split_threads=cpu and not grad,
@@ -254,7 +258,8 @@ def check_device(device: Device, precision: Precision = "float32") -> torch.devi
     """A device that is there and runs matmuls of this precision.
 
     None or ``"auto"`` is the best one there is: a GPU of CUDA, else the CPU. (Apple's GPUs have to
-    be named: they run the reference engine, step by step.) int8 runs on CPUs alone.
+    be named: they run the reference engine, step by step.) int8 runs on CPUs alone, float8 on
+    NVIDIA's Hopper GPUs.
 
     Raises:
         ConfigError: There is no such device on this machine, or it does not run them.
@@ -275,16 +280,26 @@ def check_device(device: Device, precision: Precision = "float32") -> torch.devi
             prepare(precision)
             if precision != "float32":  # tried here, not at the first sentence
                 prepack(torch.ones(1, 1, dtype=torch.float32, device="cpu"), precision)
-        elif precision not in ("float32", "bfloat16"):
+        elif precision not in GPU_PRECISIONS:
             raise ConfigError(
                 f"precision={precision!r}: use 'float32' or 'bfloat16' on {found}; 'int8' is for "
                 "CPUs"
+            )
+        elif precision == "float8" and not _runs_float8(found):
+            raise ConfigError(
+                f"precision='float8': needs a Hopper GPU (such as the H100) and Triton, which "
+                f"{found} has not; use 'bfloat16'"
             )
         torch.empty(1, device=found).cpu()  # fails here if nothing can be computed there
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device={str(device)!r}: cannot be used here ({reason})") from None
     return found
+
+
+def _runs_float8(device: torch.device) -> bool:
+    """Whether the kernels of `elmokit.engines.triton.lstm_step` run there."""
+    return device.type == "cuda" and TRITON and torch.cuda.get_device_capability(device)[0] == 9
 
 
 @contextmanager

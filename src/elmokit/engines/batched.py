@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from elmokit.engines import TRITON, Clips, Inputs, LstmState, LstmWeights, Order, token_inputs
+from elmokit.errors import ConfigError
 
 if TYPE_CHECKING:
     from elmokit.engines.triton.lstm_step import StepWeights
@@ -38,7 +39,8 @@ class BatchedEngine:
         weights: Of each direction, as the reference engine takes them; they are not kept.
         clips: The layer's bounds.
         forget_bias: Added to the forget gate.
-        dtype: The type of the matmuls.
+        dtype: The type of the inputs and of the matmuls.
+        float8: Whether to multiply in float8 instead.
     """
 
     def __init__(
@@ -47,6 +49,8 @@ class BatchedEngine:
         clips: Clips,
         forget_bias: float,
         dtype: torch.dtype,
+        *,
+        float8: bool = False,
     ) -> None:
         self._clips = clips
         self._dtype = dtype
@@ -54,14 +58,20 @@ class BatchedEngine:
         self._projection: Tensor | None = None
         self._fused: StepWeights | None = None
         with torch.no_grad():
-            stacked = stack_weights(weights, dtype)
+            stacked = stack_weights(weights, torch.float32 if float8 else dtype)
             bias = torch.stack([one.bias for one in weights])  # (D, 4H)
             bias[:, cells : 2 * cells] += forget_bias
-            if stacked.projection is not None and _fits(stacked.projection):
+            if stacked.projection is not None and _fits(stacked.projection, dtype):
                 from elmokit.engines.triton.lstm_step import StepWeights
 
-                self._fused = StepWeights(stacked.input, stacked.state, bias, stacked.projection)
+                matrices = stacked.input, stacked.state, bias, stacked.projection
+                self._fused = StepWeights(*matrices, clips.projection, float8=float8)
                 return
+            if float8:
+                raise ConfigError(
+                    "precision='float8': for models with a projection whose width is a multiple of "
+                    "128 and whose cells are one of 64; use 'bfloat16'"
+                )
             self._input, self._state = stacked.input.mT, stacked.state.mT  # (D, P, 4H)
             if stacked.projection is not None:
                 self._projection = stacked.projection.mT  # (D, H, P)
@@ -80,7 +90,7 @@ class BatchedEngine:
         cell = state.cell.float().clone(memory_format=torch.contiguous_format)  # (D, B, H)
         hidden = state.hidden.to(self._dtype)  # (D, B, P)
         if self._fused is not None and sizes:
-            outputs = self._fused.run(x, sizes, cell, hidden, *self._clips)
+            outputs = self._fused.run(x, sizes, cell, hidden, self._clips.cell)
             return outputs, LstmState(cell, outputs.index_select(1, last).float())
         outputs = x.new_empty(*x.shape[:2], hidden.shape[-1])
         inner = x.new_empty(*cell.shape)  # o tanh(c)
@@ -122,9 +132,9 @@ class BatchedEngine:
         return gates
 
 
-def _fits(projection: Tensor) -> bool:
+def _fits(projection: Tensor, dtype: torch.dtype) -> bool:
     """Whether the kernels of `lstm_step` run such a layer (D, P, H), and were measured there."""
-    if not (projection.is_cuda and TRITON and projection.dtype == torch.bfloat16):
+    if not (projection.is_cuda and TRITON and dtype == torch.bfloat16):
         return False
     from elmokit.engines.triton.lstm_step import CELLS, COLUMNS
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from elmokit.engines import PRECISIONS, Precision, cpu
+from elmokit.engines import CPU_PRECISIONS, Precision, cpu
 from elmokit.errors import ConfigError, DataError
 from elmokit.files import atomic_file
 
@@ -50,10 +50,10 @@ def prepare(precision: Precision) -> None:
     Raises:
         ConfigError: There is no such precision, or this CPU does not run it.
     """
-    if precision not in PRECISIONS:
+    if precision not in CPU_PRECISIONS:
         raise ConfigError(
-            f"precision={precision!r}: use {', '.join(map(repr, PRECISIONS[:-1]))} "
-            f"or {PRECISIONS[-1]!r}"
+            f"precision={precision!r}: use {', '.join(map(repr, CPU_PRECISIONS[:-1]))} "
+            f"or {CPU_PRECISIONS[-1]!r} on a CPU"
         )
     if precision == "float32":
         return
@@ -107,7 +107,7 @@ def run_child(limit: str | None) -> tuple[int, list[str]]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return -1, []
-    return child.returncode, [word for word in child.stdout.split() if word in PRECISIONS]
+    return child.returncode, [word for word in child.stdout.split() if word in CPU_PRECISIONS]
 
 
 def try_matmuls() -> None:
@@ -119,7 +119,7 @@ def try_matmuls() -> None:
     exact = x @ matrix.t()
     with torch.no_grad():
         seconds = _seconds(cpu.prepack(matrix, "float32"), x)
-        for precision in PRECISIONS[1:]:
+        for precision in CPU_PRECISIONS[1:]:
             with suppress(RuntimeError, ConfigError):
                 matmul = cpu.prepack(matrix, precision)
                 error = float((matmul(x) - exact).norm() / exact.norm())
@@ -167,7 +167,7 @@ def _fingerprint() -> str:
 def _read_answer() -> Support | None:
     with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
         data = json.loads(_answer_file().read_text("utf-8"))
-        precisions = tuple(name for name in PRECISIONS if name in data["precisions"])
+        precisions = tuple(name for name in CPU_PRECISIONS if name in data["precisions"])
         if "float32" in precisions and (data["limit"] is None or data["limit"] in LIMITS):
             return Support(precisions, data["limit"])
     return None

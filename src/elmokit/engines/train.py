@@ -29,6 +29,9 @@ from elmokit.engines import (
     token_inputs,
 )
 
+_ALIGNED = 8
+"""Columns of ones beside a matrix: as many as keep its rows aligned for tensor cores."""
+
 
 class TrainEngine:
     """One layer over windows.
@@ -76,7 +79,9 @@ class _Window(torch.autograd.Function):
         directions, steps, rows, width = x.shape
         cells = cell.shape[-1]
         flat = x.reshape(directions, steps * rows, width)
-        gates = torch.baddbmm(bias[:, None], flat, input_weight.mT)  # (D, T B, 4H)
+        gates = x.new_empty(directions, steps * rows, 4 * cells)
+        for d in range(directions):  # one by one: a batched matmul would write the bias first
+            torch.addmm(bias[d], flat[d], input_weight[d].mT, out=gates[d])
         gates = gates.view(directions, steps, rows, 4 * cells)
         all_cells = cell.new_empty(steps + 1, directions, rows, cells)
         all_cells[0] = cell
@@ -101,30 +106,25 @@ class _Window(torch.autograd.Function):
         x, input_weight, state_weight, projection, *rest = ctx.saved_tensors
         gates, all_cells, outputs, inner, before, not_reset = rest
         clips: Clips = ctx.clips
-        d_outputs = gradients[0]
+        d_outputs = gradients[0].contiguous()
         directions, steps, rows, width = x.shape
-        cells = all_cells.shape[-1]
-        # Where the output was clipped no gradient passes: 0 there, 1 elsewhere.
-        free = torch.ones_like(outputs[:, 1:])  # (D, T, B, P)
-        if projection is not None and clips.projection is not None:
-            free = (outputs[:, 1:].abs() < clips.projection).to(x.dtype)
-        # What comes back from the next step passes only where that step was not reset.
-        passes = free if not_reset is None else free.clone()
-        if not_reset is not None:
-            passes[:, :-1] *= not_reset[:, 1:]
-        d_all = d_outputs * free  # (D, T, B, P); every step adds what comes from the next one
-        parts = (gates, all_cells.transpose(0, 1), d_all, passes, not_reset)
+        cells, tokens = all_cells.shape[-1], steps * rows
+        d_all = torch.empty_like(d_outputs)  # with what comes from the next step: (D, T, B, P)
+        parts = (gates, all_cells.transpose(0, 1), d_outputs, d_all, outputs, not_reset)
         _by_direction(partial(_run_backward, clips), *parts, state_weight, projection)
-        flat = gates.view(directions, steps * rows, 4 * cells)
-        entered = before.reshape(directions, steps * rows, -1)
+        flat = gates.view(directions, tokens, 4 * cells)
         d_x = torch.bmm(flat, input_weight).view_as(x)
-        d_input = torch.bmm(flat.mT, x.reshape(directions, steps * rows, width))
-        d_state_weight = torch.bmm(flat.mT, entered)
-        d_bias = flat.sum(dim=1)
+        # One matmul for all that the gates' gradient is multiplied with; the bias reads ones.
+        entered = before.reshape(directions, tokens, -1)
+        ones = x.new_ones(directions, tokens, _ALIGNED)
+        read = torch.cat([x.reshape(directions, tokens, width), entered, ones], dim=2)
+        sizes = [width, entered.shape[2], _ALIGNED]
+        d_input, d_state_weight, d_biases = torch.bmm(flat.mT, read).split(sizes, dim=2)
+        d_bias = d_biases[:, :, 0]
         d_projection = None
         if projection is not None:
-            inner = inner.view(directions, steps * rows, cells)
-            d_projection = torch.bmm(d_all.reshape(directions, steps * rows, -1).mT, inner)
+            inner = inner.view(directions, tokens, cells)
+            d_projection = torch.bmm(d_all.reshape(directions, tokens, -1).mT, inner)
         return d_x, None, None, d_input, d_state_weight, d_bias, d_projection, None, None, None
 
 
@@ -157,9 +157,10 @@ def _run_forward(
     projection: Tensor | None,
 ) -> None:
     """All steps forward; `gates` holds the activations afterwards."""
-    for t in range(gates.shape[1]):
-        if not_reset is not None:
-            torch.mul(outputs[:, t], not_reset[:, t], out=before[:, t])
+    steps = gates.shape[1]
+    if not_reset is not None:
+        torch.mul(outputs[:, 0], not_reset[:, 0], out=before[:, 0])
+    for t in range(steps):
         step = gates[:, t].baddbmm_(before[:, t], state_weight.mT)  # (D, B, 4H)
         target = outputs[:, t + 1] if inner is None else inner[:, t]
         own = None if not_reset is None else not_reset[:, t]
@@ -167,31 +168,98 @@ def _run_forward(
         _cell_forward(step, *cells, target, clips.cell, forget_bias, own)
         if projection is not None:
             torch.bmm(target, projection.mT, out=outputs[:, t + 1])
-            if clips.projection is not None:
-                outputs[:, t + 1].clamp_(-clips.projection, clips.projection)
+        clip = None if projection is None else clips.projection
+        if not_reset is None or t + 1 == steps:
+            _finish_output(outputs[:, t + 1], clip)
+        else:
+            _finish_output(outputs[:, t + 1], clip, before[:, t + 1], not_reset[:, t + 1])
 
 
 def _run_backward(
     clips: Clips,
     gates: Tensor,
     all_cells: Tensor,
+    d_outputs: Tensor,
     d_all: Tensor,
-    passes: Tensor,
+    outputs: Tensor,
     not_reset: Tensor | None,
     state_weight: Tensor,
     projection: Tensor | None,
 ) -> None:
-    """All steps backward; `gates` holds the gradient of the gates afterwards."""
+    """All steps backward.
+
+    Afterwards `gates` holds the gradient of the gates, `d_all` that of the outputs with what comes
+    from later steps.
+    """
     d_cell = torch.zeros_like(all_cells[:, 0])  # (D, B, H)
-    d_state = torch.zeros_like(d_all[:, 0])  # (D, B, P)
-    for t in reversed(range(gates.shape[1])):
-        d_output = d_all[:, t].addcmul_(d_state, passes[:, t])  # (D, B, P)
+    d_state: Tensor | None = None  # of the state that enters the next step: (D, B, P)
+    clip = None if projection is None else clips.projection
+    steps = gates.shape[1]
+    for t in reversed(range(steps)):
+        resets = None if not_reset is None or t + 1 == steps else not_reset[:, t + 1]
+        d_output = d_all[:, t]  # (D, B, P)
+        _add_next(d_outputs[:, t], d_state, resets, outputs[:, t + 1], clip, d_output)
         if projection is not None:
             d_output = torch.bmm(d_output, projection)  # (D, B, H)
         own = None if not_reset is None else not_reset[:, t]
         cells = all_cells[:, t], all_cells[:, t + 1]
         _cell_backward(gates[:, t], *cells, d_output, d_cell, clips.cell, own)
         d_state = torch.bmm(gates[:, t], state_weight)  # (D, B, P)
+
+
+def _finish_output(
+    output: Tensor,
+    clip: float | None,
+    entering: Tensor | None = None,
+    not_reset: Tensor | None = None,
+) -> None:
+    """Clip a step's output (D, B, P), and write what of it enters the next step.
+
+    Args:
+        output: Overwritten.
+        clip: Its bound.
+        entering: Written: (D, B, P); zero where a row is reset.
+        not_reset: (D, B, 1): 0 where a row is reset before the next step, 1 elsewhere.
+    """
+    if output.is_cuda and TRITON and (entering is not None or clip is not None):
+        from elmokit.engines.triton import lstm
+
+        lstm.finish_output(output, clip, entering, not_reset)
+        return
+    if clip is not None:
+        output.clamp_(-clip, clip)
+    if entering is not None and not_reset is not None:
+        torch.mul(output, not_reset, out=entering)
+
+
+def _add_next(
+    d_output: Tensor,
+    d_state: Tensor | None,
+    not_reset: Tensor | None,
+    output: Tensor,
+    clip: float | None,
+    total: Tensor,
+) -> None:
+    """Gradient of a step's output before it was clipped; all (D, B, P).
+
+    Args:
+        d_output: From the layer above.
+        d_state: From the next step; None at the last one.
+        not_reset: (D, B, 1): 0 where that step started from zero, 1 elsewhere; or None.
+        output: The step's output: where it was clipped, no gradient passes.
+        clip: Its bound.
+        total: Written.
+    """
+    if output.is_cuda and TRITON:
+        from elmokit.engines.triton import lstm
+
+        lstm.add_next(d_output, d_state, not_reset, output, clip, total)
+        return
+    total.copy_(d_output)
+    if d_state is not None:
+        total += d_state if not_reset is None else d_state * not_reset
+    if clip is not None:
+        total.masked_fill_(output.abs() >= clip, 0)
 
 
 def _cell_forward(

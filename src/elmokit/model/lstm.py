@@ -174,6 +174,6 @@ class BiLstm(nn.Module):
             return CpuEngine([layer.prepacked(config.forget_bias) for layer in layers], clips)
         return self._batched[number].get(
             [tensor for one in weights for tensor in one],
-            f"{dtype} {config.forget_bias}",
-            lambda: BatchedEngine(weights, clips, config.forget_bias, dtype),
+            f"{dtype} {plan.float8} {config.forget_bias}",
+            lambda: BatchedEngine(weights, clips, config.forget_bias, dtype, float8=plan.float8),
         )

@@ -69,7 +69,8 @@ def run_blocks(
         start: Starts a batch, and returns what waits for its results.
         budget: Tokens of a batch.
         prefetch: Batches of a window.
-        first: Tokens of the first window where they are fewer, so that a GPU starts early.
+        first: Tokens of the first window where they are fewer, so that a GPU starts early; each
+            window may have twice as many as the last, so that the GPU is busy until it comes.
         ahead: Whether the first batch of the next window is started before the results of a
             window are yielded, so that a GPU has work while they are used.
     """
@@ -120,7 +121,7 @@ def _windows(
         for item, size in zip(block, sizes, strict=True):
             if window and used + size > most:
                 yield window, lengths
-                window, lengths, used, most = [], [], 0, budget
+                window, lengths, used, most = [], [], 0, min(budget, 2 * most)
             window.append(item)
             lengths.append(size)
             used += size

@@ -105,6 +105,114 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     tl.store(d_cell + cell, dc * f * passes, mask=inside)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _finish_kernel(  # type: ignore[no-untyped-def]
+    output,
+    entering,
+    not_reset,
+    width,
+    rows,
+    stride,
+    entering_stride,
+    reset_stride,
+    clip,
+    clipped: tl.constexpr,
+    enters: tl.constexpr,
+    block: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, block)
+    inside = column < width
+    direction, number = row // rows, row % rows
+    index = output + direction * stride + number * width + column
+    h = tl.load(index, mask=inside).to(tl.float32)
+    if clipped:
+        h = tl.minimum(tl.maximum(h, -clip), clip)
+        tl.store(index, h.to(output.dtype.element_ty), mask=inside)
+    if enters:
+        passes = tl.load(not_reset + direction * reset_stride + number).to(tl.float32)
+        kept = entering + direction * entering_stride + number * width + column
+        tl.store(kept, (h * passes).to(entering.dtype.element_ty), mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _add_next_kernel(  # type: ignore[no-untyped-def]
+    d_output,
+    d_state,
+    not_reset,
+    output,
+    total,
+    width,
+    rows,
+    d_output_stride,
+    d_state_stride,
+    reset_stride,
+    output_stride,
+    total_stride,
+    clip,
+    clipped: tl.constexpr,
+    comes: tl.constexpr,
+    resets: tl.constexpr,
+    block: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, block)
+    inside = column < width
+    direction, number = row // rows, row % rows
+    at = number * width + column
+    d = tl.load(d_output + direction * d_output_stride + at, mask=inside).to(tl.float32)
+    if comes:
+        later = tl.load(d_state + direction * d_state_stride + at, mask=inside).to(tl.float32)
+        if resets:
+            later *= tl.load(not_reset + direction * reset_stride + number).to(tl.float32)
+        d += later
+    if clipped:
+        h = tl.load(output + direction * output_stride + at, mask=inside).to(tl.float32)
+        d = tl.where(tl.abs(h) >= clip, 0.0, d)
+    tl.store(total + direction * total_stride + at, d.to(total.dtype.element_ty), mask=inside)
+
+
+def finish_output(
+    output: Tensor, clip: float | None, entering: Tensor | None, not_reset: Tensor | None
+) -> None:
+    """See `elmokit.engines.train._finish_output`; directions may lie apart."""
+    directions, rows, width = output.shape
+    strides = (
+        output.stride(0),
+        *(0 if part is None else part.stride(0) for part in (entering, not_reset)),
+    )
+    with torch.cuda.device(output.device):
+        _finish_kernel[(directions * rows,)](
+            *(output, entering, not_reset, width, rows, *strides, clip or 0.0),
+            clipped=clip is not None,
+            enters=entering is not None,
+            block=triton.next_power_of_2(width),
+        )
+
+
+def add_next(
+    d_output: Tensor,
+    d_state: Tensor | None,
+    not_reset: Tensor | None,
+    output: Tensor,
+    clip: float | None,
+    total: Tensor,
+) -> None:
+    """See `elmokit.engines.train._add_next`; directions may lie apart."""
+    directions, rows, width = output.shape
+    parts = d_output, d_state, not_reset, output, total
+    with torch.cuda.device(output.device):
+        _add_next_kernel[(directions * rows,)](
+            *(*parts, width, rows),
+            *(0 if part is None else part.stride(0) for part in parts),
+            clip or 0.0,
+            clipped=clip is not None,
+            comes=d_state is not None,
+            resets=not_reset is not None,
+            block=triton.next_power_of_2(width),
+        )
+
+
 def forward(
     gates: Tensor,
     cells: Tensor,

@@ -7,6 +7,9 @@ same takes with torch's matmuls, and the host decides how fast a large GPU is.
 
 Many rows of a wide layer have so much to multiply that cuBLAS, which multiplies faster, pays for
 writing the gates and reading them in a kernel of its own.
+
+In float8 (e4m3) x, h and o tanh(c) are stored times one factor each, a power of two, so that only
+their exponents change; each row of a matrix has a scale. Sums, gates and cells are float32.
 """
 
 from __future__ import annotations
@@ -20,13 +23,26 @@ import triton.language as tl
 from torch import Tensor
 
 CELLS, COLUMNS = 32, 128
-"""Cells and columns of a tile: the cells must be a multiple of twice the first, the width of the
-second."""
+"""Cells of a tile, and most columns of one: the cells must be a multiple of twice the first, the
+width of the second."""
 MANY_ROWS, WIDE = 1024, 512
 """From so many rows and so wide a layer on, the matmul of the gates is cuBLAS's."""
-_STEP: dict[str, Any] = {"rows_m": 128, "depth": 64, "group": 8, "num_warps": 4, "num_stages": 3}
+_STEP: dict[str, Any] = {"rows_m": 128, "depth": 64, "group": 8, "num_warps": 8, "num_stages": 3}
 _BLOCK = 1024
-_PROJECT: dict[str, Any] = {"rows_m": 128, "depth": 64, "num_warps": 8, "num_stages": 3}
+_PROJECT: dict[str, Any] = {
+    "rows_m": 128, "columns_n": COLUMNS, "depth": 64, "num_warps": 8, "num_stages": 3
+}  # fmt: skip
+_PROJECT_FEW: dict[str, Any] = {
+    "rows_m": 128, "columns_n": 64, "depth": 64, "num_warps": 4, "num_stages": 4
+}  # fmt: skip
+"""For fewer than `MANY_ROWS` rows: smaller tiles, so that the whole GPU has work."""
+FLOAT8 = torch.float8_e4m3fn
+LARGEST = 448.0
+"""The largest number of that type."""
+INNER_FACTOR = tl.constexpr(256.0)
+"""Of o tanh(c), which is between -1 and 1."""
+_STEP_8: dict[str, Any] = {**_STEP, "depth": 128, "num_warps": 4}
+_PROJECT_8: dict[str, Any] = {**_PROJECT, "depth": 128}
 
 
 @triton.jit
@@ -55,8 +71,11 @@ def _step_kernel(  # type: ignore[no-untyped-def]
     both_stride,
     cell_stride,
     clip,
+    scales,
+    factor,
     size: tl.constexpr,
     clipped: tl.constexpr,
+    float8: tl.constexpr,
     rows_m: tl.constexpr,
     cells_n: tl.constexpr,
     depth: tl.constexpr,
@@ -81,6 +100,9 @@ def _step_kernel(  # type: ignore[no-untyped-def]
         total = tl.dot(tl.load(a), tl.trans(tl.load(b)), total, input_precision="ieee")
         a += depth
         b += depth
+    if float8:
+        scale = tl.load(scales + direction * (4 * hidden) + column) / tl.load(factor)
+        total *= scale[None, :]
     total += tl.load(bias + direction * (4 * hidden) + column)[None, :]
     # A tile's columns are i, f, g, o of its cells: one thread has all four of a cell.
     gates = tl.permute(tl.reshape(total, (rows_m, 2, 2, cells_n)), (0, 3, 1, 2))
@@ -93,7 +115,10 @@ def _step_kernel(  # type: ignore[no-untyped-def]
     before = tl.load(cells + at, mask=inside, other=0.0)
     c = _new_cell(i, f, g, before, clip, clipped)
     tl.store(cells + at, c, mask=inside)
-    tl.store(inner + at, (tl.sigmoid(o) * _tanh(c)).to(inner.dtype.element_ty), mask=inside)
+    value = tl.sigmoid(o) * _tanh(c)
+    if float8:
+        value *= INNER_FACTOR
+    tl.store(inner + at, value.to(inner.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
@@ -144,9 +169,12 @@ def _project_kernel(  # type: ignore[no-untyped-def]
     output_stride,
     both_stride,
     clip,
+    scales,
+    factor,
     hidden: tl.constexpr,
     width: tl.constexpr,
     clipped: tl.constexpr,
+    float8: tl.constexpr,
     rows_m: tl.constexpr,
     columns_n: tl.constexpr,
     depth: tl.constexpr,
@@ -165,6 +193,8 @@ def _project_kernel(  # type: ignore[no-untyped-def]
         total = tl.dot(tl.load(a), tl.trans(tl.load(b)), total, input_precision="ieee")
         a += depth
         b += depth
+    if float8:
+        total *= (tl.load(scales + direction * width + column) / INNER_FACTOR)[None, :]
     if clipped:
         total = tl.minimum(tl.maximum(total, -clip), clip)
     h = total.to(outputs.dtype.element_ty)
@@ -172,23 +202,45 @@ def _project_kernel(  # type: ignore[no-untyped-def]
     output = outputs + direction * output_stride + at * width + column[None, :]
     tl.store(output, h, mask=(row < rows)[:, None])
     beside = both + direction * both_stride + (at + rows) * (2 * width) + width + column[None, :]
-    tl.store(beside, h, mask=(row < next_rows)[:, None])
+    if float8:
+        h = total * tl.load(factor)
+    tl.store(beside, h.to(both.dtype.element_ty), mask=(row < next_rows)[:, None])
 
 
 class StepWeights:
     """The weights of a layer in the order in which the kernels read them.
 
     Args:
-        input: (D, 4H, P), in the type of the matmuls.
+        input: (D, 4H, P), in the type of the matmuls; for float8 in float32.
         state: (D, 4H, P).
         bias: (D, 4H), the forget bias included.
         projection: (D, P, H).
+        projection_clip: Bound on the output.
+        float8: Whether to multiply in float8.
     """
 
-    def __init__(self, input: Tensor, state: Tensor, bias: Tensor, projection: Tensor) -> None:
+    def __init__(
+        self,
+        input: Tensor,
+        state: Tensor,
+        bias: Tensor,
+        projection: Tensor,
+        projection_clip: float | None,
+        *,
+        float8: bool = False,
+    ) -> None:
+        self._float8 = float8
+        self._clip = projection_clip
         self._gates = _by_tiles(torch.cat([input, state], dim=2))  # (D, 4H, 2P)
         self._bias = _by_tiles(bias.float())
         self._projection = projection.contiguous()
+        self._scales = self._projection_scales = self._bias  # not read
+        if float8:
+            # No output is larger than the clip, or than the sum of its row's weights.
+            bound = projection.abs().sum(dim=2).max()
+            self._bound = bound if projection_clip is None else bound.clamp(max=projection_clip)
+            self._gates, self._scales = _float8_rows(self._gates)
+            self._projection, self._projection_scales = _float8_rows(self._projection)
 
     def run(
         self,
@@ -197,7 +249,6 @@ class StepWeights:
         cell: Tensor,
         hidden: Tensor,
         cell_clip: float | None,
-        projection_clip: float | None,
     ) -> Tensor:
         """All steps of a packed batch.
 
@@ -207,26 +258,32 @@ class StepWeights:
             cell: (D, B, H), float32, contiguous; overwritten with each row's last cell state.
             hidden: (D, B, P).
             cell_clip: Bound on the cell state.
-            projection_clip: Bound on the output.
 
         Returns:
             The outputs (D, N, P).
         """
         directions, tokens, width = x.shape
         cells = cell.shape[2]
-        both = x.new_empty(directions, tokens, 2 * width)  # [x ; h] of every token
+        kind = FLOAT8 if self._float8 else x.dtype
+        both = x.new_empty(directions, tokens, 2 * width, dtype=kind)  # [x ; h] of every token
+        factor = self._bias  # not read
+        if self._float8:
+            largest = torch.maximum(torch.maximum(x.abs().amax(), hidden.abs().amax()), self._bound)
+            factor = torch.exp2(torch.floor(torch.log2(LARGEST / largest.float())))
+            x, hidden = x * factor.to(x.dtype), hidden * factor.to(hidden.dtype)
         both[:, :, :width] = x
         both[:, : sizes[0], width:] = hidden
-        outputs, inner = torch.empty_like(x), x.new_empty(cell.shape)
-        many = MANY_ROWS if width >= WIDE else sizes[0] + 1
+        outputs, inner = torch.empty_like(x), both.new_empty(cell.shape)
+        many = sizes[0] + 1 if self._float8 or width < WIDE else MANY_ROWS
         gates = x.new_empty(directions, sizes[0] if sizes[0] >= many else 0, 4 * cells)
         weight = self._gates.mT  # (D, 2P, 4H)
         clips: dict[str, Any] = {"clipped": cell_clip is not None, "cells_n": CELLS}
-        tiles_n, tiles_p = cells // CELLS, width // COLUMNS
+        step = _STEP_8 if self._float8 else _STEP
+        tiles_n = cells // CELLS
         start = 0
         with torch.cuda.device_of(x):
             for rows, next_rows in zip(sizes, [*sizes[1:], 0], strict=True):
-                tiles = triton.cdiv(rows, _STEP["rows_m"])
+                tiles = triton.cdiv(rows, step["rows_m"])
                 if rows >= many:
                     torch.bmm(both.narrow(1, start, rows), weight, out=gates.narrow(1, 0, rows))
                     _cell_kernel[(rows, triton.cdiv(cells, _BLOCK), directions)](
@@ -238,19 +295,26 @@ class StepWeights:
                 else:
                     _step_kernel[(tiles * tiles_n, directions)](
                         *(both, self._gates, self._bias, cell, inner, start, rows, cells),
-                        *(both.stride(0), cell.stride(0), cell_clip or 0.0),
+                        *(both.stride(0), cell.stride(0), cell_clip or 0.0, self._scales, factor),
                         size=2 * width,
+                        float8=self._float8,
                         **clips,
-                        **_STEP,
+                        **step,
                     )
-                _project_kernel[(tiles * tiles_p, directions)](
+                if self._float8:
+                    project = _PROJECT_8
+                else:
+                    project = _PROJECT if rows >= MANY_ROWS else _PROJECT_FEW
+                tiles = triton.cdiv(rows, project["rows_m"]) * (width // project["columns_n"])
+                _project_kernel[(tiles, directions)](
                     *(inner, self._projection, outputs, both, start, rows, next_rows),
-                    *(inner.stride(0), outputs.stride(0), both.stride(0), projection_clip or 0.0),
+                    *(inner.stride(0), outputs.stride(0), both.stride(0), self._clip or 0.0),
+                    *(self._projection_scales, factor),
                     hidden=cells,
                     width=width,
-                    clipped=projection_clip is not None,
-                    columns_n=COLUMNS,
-                    **_PROJECT,
+                    clipped=self._clip is not None,
+                    float8=self._float8,
+                    **project,
                 )
                 start += rows
         return outputs
@@ -261,3 +325,9 @@ def _by_tiles(weight: Tensor) -> Tensor:
     directions, rows, *rest = weight.shape
     parts = weight.reshape(directions, 4, rows // (4 * CELLS), CELLS, *rest)
     return parts.transpose(1, 2).reshape(weight.shape)
+
+
+def _float8_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A matrix (D, R, C) in float8, and the scale of each row (D, R)."""
+    scales = weight.abs().amax(dim=2).clamp(min=torch.finfo(torch.float32).tiny) / LARGEST
+    return (weight / scales[:, :, None]).to(FLOAT8), scales
