@@ -188,6 +188,15 @@ def test_standard_input_is_lines(
     assert list(read_texts("-")) == ["één\u2028", "", "two"]
 
 
+def test_standard_input_serves_one_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):  # another standard input is read again
+        stdin = io.TextIOWrapper(io.BytesIO(b"one\ntwo\n"))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert list(read_texts("-")) == ["one", "two"]
+        with pytest.raises(DataError, match="to its end already"):
+            list(read_texts("-"))
+
+
 def test_standard_input_s_errors_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     raw_stdin(monkeypatch, b"ok\n\xff\n", buffered=True)
     with pytest.raises(DataError, match=r"standard input, line 2: byte 0 \(0xff\)"):

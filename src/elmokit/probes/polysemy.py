@@ -8,6 +8,7 @@ similarity)? The last two mean something above the first only.
 from __future__ import annotations
 
 import math
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
@@ -221,8 +222,14 @@ def polysemy(
                 drawn.offer(WordUse(number, 0, tuple(tokens[:MOST_TOKENS])))
             yield tokens
 
+    where = str(corpus) if isinstance(corpus, str | os.PathLike) else "the corpus"
     uses = find_uses(
-        passing(), list(dict.fromkeys(words)), most=most_uses, seed=seed, ignore_case=ignore_case
+        passing(),
+        list(dict.fromkeys(words)),
+        most=most_uses,
+        seed=seed,
+        ignore_case=ignore_case,
+        where=where,
     )
     arrays = use_vectors(vectors, uses)
     return PolysemyReport(

@@ -49,6 +49,8 @@ _LONGEST_MAGIC = 10
 _ZSTD_CHUNK = 256
 _LONGEST_ID = 1000
 
+_read_to_end: list[object] = []
+"""The standard input, once it has been read to its end."""
 _watched: ContextVar[Callable[[int], None] | None] = ContextVar("watched", default=None)
 
 
@@ -422,10 +424,18 @@ def _raw_lines(name: str, compression: str) -> Iterator[bytes]:
     if name == "-":
         if sys.stdin is None:
             raise DataError("standard input is closed. Give the name of a file.")
-        stdin = sys.stdin.buffer
+        given = sys.stdin
+        if any(given is done for done in _read_to_end):
+            raise DataError(
+                "standard input was read to its end already, for another argument. Give one of "
+                "them as a file."
+            )
+        stdin = given.buffer
         if not isinstance(stdin, io.BufferedReader):  # a replaced standard input
             stdin = io.BufferedReader(cast(io.RawIOBase, stdin))
         yield from _decompressed_lines(stdin, compression)
+        if not stdin.isatty():  # a terminal can be typed at again
+            _read_to_end[:] = [given]
     else:
         with open(name, "rb") as stream:
             report = _watched.get()
