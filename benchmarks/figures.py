@@ -170,7 +170,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "original tokens/s": lambda: found("speed_original.txt", r"^elmokit float32 +([\d,]+)"),
     "original int8 tokens/s": lambda: found("speed_original.txt", r"^elmokit int8 +([\d,]+)"),
     "original GPU tokens/s": lambda: found(
-        "speed_gpu_inference.txt", r"^mean of layers, as numpy +[\d,]+ +([\d,]+)"
+        "speed_gpu_inference.txt", r"^mean of layers, as numpy +[\d,]+(?: \([\d,]+\))? +([\d,]+)"
     ),
     "seconds to load": lambda: found("startup.txt", r"^load small .*native.*? (\d\.\d+)"),
     "small-en ms to load": lambda: found("size_small-en.txt", r"^whole model +(\d+)"),

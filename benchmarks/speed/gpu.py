@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--preset", default="original")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=100, help="steps that are timed")
-    parser.add_argument("--accumulate", type=int, default=8, help="windows a step, small-gpu")
+    parser.add_argument("--accumulate", type=int, default=5, help="windows a step, small-gpu")
     parser.add_argument("--curve-steps", type=int, default=500)
     parser.add_argument("--curve-rows", type=int, default=256)
     parser.add_argument("--sentences", type=int, default=50_000, help="for inference")

@@ -1,7 +1,7 @@
 """Where the time on a GPU goes, kernel by kernel, and where the GPU waits for the host.
 
 Run: python -m benchmarks.speed.gpu_profile CORPUS [--presets original small-en]
-         [--precisions bfloat16 float8] [--kernels 12] [--save]
+         [--precisions bfloat16 float8] [--kernels 12] [--save [NAME]]
 
 CORPUS is a folder made by ``elmokit corpus prepare``. For each preset a part of a training run, as
 in `benchmarks.training.presets`, and of encoding, as in `benchmarks.speed.gpu`, is recorded with
@@ -86,8 +86,8 @@ def recorded(run: Callable[[], int], device: torch.device, kernels: int) -> list
         busy += max(0.0, last - max(first, end))
         end = max(end, last)
     lines = [
-        f"{tokens / seconds:,.0f} tokens/s ({seconds * 1e3:.0f} ms; with the profiler "
-        f"{slowed * 1e3:.0f} ms, the GPU busy {busy / slowed / 1e4:.1f}% of them)",
+        f"{tokens / seconds:,.0f} tokens/s ({seconds * 1e3:.0f} ms; {slowed * 1e3:.0f} ms with "
+        f"the profiler, the GPU busy {busy / slowed / 1e4:.1f}% of them)",
         f"{'':<28}{'ms':>9}{'of busy':>9}{'kernels':>9}",
     ]
     lines += [
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sentences", type=int, default=50_000)
     parser.add_argument("--kernels", type=int, default=0, help="list so many kernels by name")
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--save", nargs="?", const="gpu_profile", metavar="NAME")
     options = parser.parse_args()
     device = torch.device(options.device)
     parts: list[str] = []
@@ -161,7 +161,7 @@ def main() -> None:
         for precision in options.precisions:
             parts.append("\n".join(profile_encoding(preset, *where, precision, options.sentences)))
             print(parts[-1], flush=True)
-    report("gpu_profile", "\n\n".join(parts), options.save)
+    report(options.save or "", "\n\n".join(parts), bool(options.save))
 
 
 if __name__ == "__main__":

@@ -236,7 +236,7 @@ BAD = {
         "glove.txt: not an inventory of senses",
     ),
     "bad pairs": (("similarity", "old.txt"), "old.txt: no pairs of words in context"),
-    "unknown word": (("polysemy", "old.txt", "zebra"), "does not contain 'zebra'"),
+    "unknown word": (("polysemy", "old.txt", "zebra"), "old.txt: does not contain 'zebra'"),
     "word of one corpus": (("change", "old.txt", "new.txt", "was"), "the second corpus: does not"),
     "layer": (("polysemy", "old.txt", "bank", "--layer", "9"), "has layers 0 to 2"),
     "picture": (("polysemy", "old.txt", "bank", "--plot", "p.gif"), "pictures are .png or .svg"),

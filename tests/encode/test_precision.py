@@ -118,6 +118,10 @@ def test_int8_is_for_cpus():
         elmokit.load(GOLDEN / "allennlp", precision="int8", device="cuda")
 
 
-def test_float8_is_for_hopper_gpus():
-    with pytest.raises(ConfigError, match=r"precision='float8': use 'float32', .* on a CPU"):
+def test_float8_is_for_hopper_gpus_and_for_layers_of_some_sizes():
+    with pytest.raises(ConfigError, match=r"precision='float8': use .* is for Hopper GPUs"):
         elmokit.load(GOLDEN / "allennlp", precision="float8", device="cpu")
+    elmo = elmokit.load(GOLDEN / "allennlp", device="cpu")
+    with pytest.raises(ConfigError, match="multiples of 128"):
+        elmo.bilm.set_precision("float8")
+    assert elmo.bilm.precision == "float32"

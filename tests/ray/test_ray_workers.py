@@ -12,8 +12,8 @@ from ray_clusters import run, write_lines
 from elmokit.errors import ConfigError, DataError, MissingExtraError
 from elmokit.ray import cluster as cluster_module
 from elmokit.ray import pieces as pieces_module
-from elmokit.ray.cluster import WorkerResources, worker_resources
-from elmokit.ray.encode import encode_files
+from elmokit.ray.cluster import WorkerResources, wants_gpu, worker_resources
+from elmokit.ray.encode import _examine, encode_files
 from elmokit.ray.pieces import MANIFEST, EncodeJob, PieceEncoder, PieceReader
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")  # of its own parts
@@ -141,6 +141,14 @@ def test_options_that_contradict_each_other(tmp_path, monkeypatch, capsys, optio
     assert run("encode", text, *options) == 2
     assert problem in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_float8_is_for_workers_with_a_gpu_whatever_starts_them():
+    assert [wants_gpu(None, kind) for kind in ("float32", "int8", "float8")] == [None, False, True]
+    plain, rough = (_examine("nano-en", "mean", None, kind) for kind in ("float32", "float8"))
+    assert plain["tokenizer"] == rough["tokenizer"]
+    with pytest.raises(ConfigError, match=r"float8.*multiples of 128"):
+        _examine("test-tiny", "mean", None, "float8")
 
 
 def test_arguments_that_cannot_be(tmp_path):

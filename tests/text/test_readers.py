@@ -193,7 +193,7 @@ def test_standard_input_serves_one_argument(monkeypatch: pytest.MonkeyPatch) -> 
         stdin = io.TextIOWrapper(io.BytesIO(b"one\ntwo\n"))
         monkeypatch.setattr(sys, "stdin", stdin)
         assert list(read_texts("-")) == ["one", "two"]
-        with pytest.raises(DataError, match="to its end already"):
+        with pytest.raises(DataError, match="can be read once"):
             list(read_texts("-"))
 
 

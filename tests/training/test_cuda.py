@@ -223,3 +223,15 @@ def test_calibration_on_a_gpu_rounds_as_on_a_cpu():
     exact = round_int4_for_inputs(matrix, moments)
     rounded = round_int4_for_inputs(matrix.cuda(), moments.cuda()).cpu()
     assert float((rounded != exact).float().mean()) < 0.02  # a value near the middle of two codes
+
+
+@pytest.mark.parametrize("clip", [0.3, 0.7, 3.0])
+def test_no_gradient_passes_a_clipped_output(clip):
+    # bfloat16 holds 0.7 as a smaller number: what was clipped is not below the bound all the same.
+    from elmokit.engines.triton.lstm import add_next, finish_output
+
+    output = torch.tensor([[[9.0, -9.0, clip / 2]]], dtype=torch.bfloat16, device="cuda")
+    finish_output(output, clip, None, None)
+    total = torch.empty_like(output)
+    add_next(torch.ones_like(output), None, None, output, clip, total)
+    assert total.flatten().tolist() == [0, 0, 1]

@@ -100,8 +100,8 @@ def encode(  # noqa: D417 - options that verbs share bring their own help
         context: document: blank lines are between documents, and the LSTM state runs through the
             sentences of each, in both directions.
         batch_tokens: Maximum number of tokens per batch; 4096 on a CPU, 32768 on a GPU.
-        precision: Precision of the matmuls. bfloat16, int8 (CPU) and float8 (Hopper GPU) are
-            faster where the device supports them, and less exact.
+        precision: Precision of the matmuls. bfloat16, int8 (CPU) and float8 (Hopper GPU) take
+            less of the device's time where it supports them, and are less exact.
         engine: plain: this process. ray: workers on this machine or a cluster; INPUT is split into
             pieces, each becomes a Parquet file, and repeating an interrupted call resumes it.
         workers: With --engine ray: processes, each with its own model; by default one per core or

@@ -282,8 +282,8 @@ def check_device(device: Device, precision: Precision = "float32") -> torch.devi
                 prepack(torch.ones(1, 1, dtype=torch.float32, device="cpu"), precision)
         elif precision not in GPU_PRECISIONS:
             raise ConfigError(
-                f"precision={precision!r}: use 'float32' or 'bfloat16' on {found}; 'int8' is for "
-                "CPUs"
+                f"precision={precision!r}: use 'float32', 'bfloat16' or, on Hopper GPUs, 'float8' "
+                f"on {found}; 'int8' is for CPUs"
             )
         elif precision == "float8" and not _runs_float8(found):
             raise ConfigError(

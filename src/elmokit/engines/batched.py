@@ -2,7 +2,7 @@
 
 The directions of a batch have the same lengths, so their steps are one operation. That serves
 inference on GPUs, where the element-wise half of a step is one kernel if Triton is there. In
-bfloat16 on Hopper GPUs it is part of the matmul.
+bfloat16 and float8 on Hopper GPUs it is part of the matmul.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from elmokit.errors import ConfigError
 if TYPE_CHECKING:
     from elmokit.engines.triton.lstm_step import StepWeights
 
+NO_FLOAT8 = (
+    "precision='float8': for Hopper GPUs, and for models with a projection whose width and cells "
+    "are multiples of 128; use 'bfloat16'"
+)
 AHEAD_TOKENS = 16_384
 """The input matmul is taken for about so many tokens at a time, which bounds its memory."""
 
@@ -68,10 +72,7 @@ class BatchedEngine:
                 self._fused = StepWeights(*matrices, clips.projection, float8=float8)
                 return
             if float8:
-                raise ConfigError(
-                    "precision='float8': for models with a projection whose width is a multiple of "
-                    "128 and whose cells are one of 64; use 'bfloat16'"
-                )
+                raise ConfigError(NO_FLOAT8)
             self._input, self._state = stacked.input.mT, stacked.state.mT  # (D, P, 4H)
             if stacked.projection is not None:
                 self._projection = stacked.projection.mT  # (D, H, P)
@@ -140,7 +141,14 @@ def _fits(projection: Tensor, dtype: torch.dtype) -> bool:
 
     _, width, cells = projection.shape
     hopper = torch.cuda.get_device_capability(projection.device)[0] == 9
+    if projection.dtype == torch.float32:  # for float8
+        return hopper and fits_float8(width, cells)
     return hopper and cells % (2 * CELLS) == 0 and width % COLUMNS == 0
+
+
+def fits_float8(width: int, cells: int) -> bool:
+    """Whether the kernels of `lstm_step` multiply matrices of this size in float8."""
+    return width % 128 == 0 and cells % 128 == 0
 
 
 def _cell(gates: Tensor, cell: Tensor, inner: Tensor, clip: float | None) -> None:

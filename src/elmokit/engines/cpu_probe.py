@@ -53,7 +53,7 @@ def prepare(precision: Precision) -> None:
     if precision not in CPU_PRECISIONS:
         raise ConfigError(
             f"precision={precision!r}: use {', '.join(map(repr, CPU_PRECISIONS[:-1]))} "
-            f"or {CPU_PRECISIONS[-1]!r} on a CPU"
+            f"or {CPU_PRECISIONS[-1]!r} on a CPU; 'float8' is for Hopper GPUs"
         )
     if precision == "float32":
         return

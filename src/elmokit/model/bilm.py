@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from elmokit.config import ModelConfig
 from elmokit.engines import EnginePlan, LstmState, Precision
-from elmokit.errors import CheckpointError
+from elmokit.engines.batched import NO_FLOAT8, fits_float8
+from elmokit.errors import CheckpointError, ConfigError
 from elmokit.model.char_cnn import Linear, TokenEncoder
 from elmokit.model.lstm import BiLstm, LayerOutput, LstmLayer
 from elmokit.model.packing import Packing, Windows
@@ -39,7 +40,14 @@ class BiLM(nn.Module):
         return next(self.parameters()).device
 
     def set_precision(self, precision: Precision) -> None:
-        """Choose the type of the matmuls in inference; see `elmokit.engines.check_device`."""
+        """Choose the type of the matmuls in inference; see `elmokit.engines.check_device`.
+
+        Raises:
+            ConfigError: The layers are of a size that float8 cannot multiply.
+        """
+        lstm = self.config.lstm
+        if precision == "float8" and not (lstm.projection and fits_float8(lstm.width, lstm.cells)):
+            raise ConfigError(NO_FLOAT8)
         self.precision = precision
         for module in self.modules():
             if isinstance(module, LstmLayer | Linear):

@@ -222,7 +222,8 @@ def polysemy(
                 drawn.offer(WordUse(number, 0, tuple(tokens[:MOST_TOKENS])))
             yield tokens
 
-    where = str(corpus) if isinstance(corpus, str | os.PathLike) else "the corpus"
+    is_file = isinstance(corpus, str | os.PathLike) and str(corpus) != "-"
+    where = str(corpus) if is_file else "the corpus"
     uses = find_uses(
         passing(),
         list(dict.fromkeys(words)),

@@ -103,7 +103,7 @@ def wants_gpu(device: str | None, precision: str = "float32") -> bool | None:
     None: it takes one where there is one for each.
     """
     if device is None or device == "auto":
-        return None if precision != "int8" else False
+        return {"int8": False, "float8": True}.get(precision)
     if device.startswith("cuda:"):
         raise ConfigError(f"--device {device}: Ray picks the GPU; give cpu or cuda")
     return device == "cuda"

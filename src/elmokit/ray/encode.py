@@ -90,7 +90,7 @@ def encode_files(
         batch_tokens: The most tokens run together; left out, the device's default.
         device: ``"cpu"``, or ``"cuda"`` for a GPU for each worker; left out, a GPU if there is
             one for each.
-        precision: The type of the matmuls on a CPU.
+        precision: The type of the matmuls; see `elmokit.load`.
         piece_lines: Texts of one output file.
         workers: Processes with a model each, which share the cores; one for each core or GPU when
             left out.
@@ -188,9 +188,11 @@ def _examine(
     import elmokit
     from elmokit.checkpoints.fingerprint import fingerprint
 
-    elmo = elmokit.load(model, tokenizer=tokenizer, precision=precision, device="cpu")
+    on_cpu: Precision = "float32" if precision == "float8" else precision  # that is for GPUs
+    elmo = elmokit.load(model, tokenizer=tokenizer, precision=on_cpu, device="cpu")
     elmo.tokenize("")
     elmo.encode_stream([], layers=layers)
+    elmo.bilm.set_precision(precision)
     mixes = [[mix.shares().tolist(), float(mix.gamma.detach())] for mix in elmo.mixes]
     return {
         "model": fingerprint(elmo),

@@ -427,8 +427,7 @@ def _raw_lines(name: str, compression: str) -> Iterator[bytes]:
         given = sys.stdin
         if any(given is done for done in _read_to_end):
             raise DataError(
-                "standard input was read to its end already, for another argument. Give one of "
-                "them as a file."
+                "standard input was read to its end already; it can be read once. Give a file."
             )
         stdin = given.buffer
         if not isinstance(stdin, io.BufferedReader):  # a replaced standard input

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -190,6 +192,12 @@ def finish_output(
         )
 
 
+@functools.cache
+def _rounded(clip: float, dtype: torch.dtype) -> float:
+    """A bound as an output of this type holds it: what was clipped is not below it."""
+    return float(torch.tensor(clip, dtype=dtype, device="cpu"))
+
+
 def add_next(
     d_output: Tensor,
     d_state: Tensor | None,
@@ -201,11 +209,12 @@ def add_next(
     """See `elmokit.engines.train._add_next`; directions may lie apart."""
     directions, rows, width = output.shape
     parts = d_output, d_state, not_reset, output, total
+    bound = 0.0 if clip is None else _rounded(clip, output.dtype)
     with torch.cuda.device(output.device):
         _add_next_kernel[(directions * rows,)](
             *(*parts, width, rows),
             *(0 if part is None else part.stride(0) for part in parts),
-            clip or 0.0,
+            bound,
             clipped=clip is not None,
             comes=d_state is not None,
             resets=not_reset is not None,

@@ -8,8 +8,8 @@ same takes with torch's matmuls, and the host decides how fast a large GPU is.
 Many rows of a wide layer have so much to multiply that cuBLAS, which multiplies faster, pays for
 writing the gates and reading them in a kernel of its own.
 
-In float8 (e4m3) x, h and o tanh(c) are stored times one factor each, a power of two, so that only
-their exponents change; each row of a matrix has a scale. Sums, gates and cells are float32.
+In float8 (e4m3) each token's [x ; h] is stored times a factor, a power of two that depends on its x
+alone, and o tanh(c) times 256; each row of a matrix has a scale. Gates and cells are float32.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _PROJECT_FEW: dict[str, Any] = {
 FLOAT8 = torch.float8_e4m3fn
 LARGEST = 448.0
 """The largest number of that type."""
+_LEAST = 1e-6
+"""A token's largest number counts as this at least, so that zeros have a factor too."""
 INNER_FACTOR = tl.constexpr(256.0)
 """Of o tanh(c), which is between -1 and 1."""
 _STEP_8: dict[str, Any] = {**_STEP, "depth": 128, "num_warps": 4}
@@ -72,7 +74,8 @@ def _step_kernel(  # type: ignore[no-untyped-def]
     cell_stride,
     clip,
     scales,
-    factor,
+    factors,
+    factor_stride,
     size: tl.constexpr,
     clipped: tl.constexpr,
     float8: tl.constexpr,
@@ -101,8 +104,8 @@ def _step_kernel(  # type: ignore[no-untyped-def]
         a += depth
         b += depth
     if float8:
-        scale = tl.load(scales + direction * (4 * hidden) + column) / tl.load(factor)
-        total *= scale[None, :]
+        total *= tl.load(scales + direction * (4 * hidden) + column)[None, :]
+        total /= tl.load(factors + direction * factor_stride + read)[:, None]
     total += tl.load(bias + direction * (4 * hidden) + column)[None, :]
     # A tile's columns are i, f, g, o of its cells: one thread has all four of a cell.
     gates = tl.permute(tl.reshape(total, (rows_m, 2, 2, cells_n)), (0, 3, 1, 2))
@@ -170,7 +173,8 @@ def _project_kernel(  # type: ignore[no-untyped-def]
     both_stride,
     clip,
     scales,
-    factor,
+    factors,
+    factor_stride,
     hidden: tl.constexpr,
     width: tl.constexpr,
     clipped: tl.constexpr,
@@ -203,7 +207,8 @@ def _project_kernel(  # type: ignore[no-untyped-def]
     tl.store(output, h, mask=(row < rows)[:, None])
     beside = both + direction * both_stride + (at + rows) * (2 * width) + width + column[None, :]
     if float8:
-        h = total * tl.load(factor)
+        factor = factors + direction * factor_stride + at + rows
+        h = total * tl.load(factor, mask=(row < next_rows)[:, None], other=1.0)
     tl.store(beside, h.to(both.dtype.element_ty), mask=(row < next_rows)[:, None])
 
 
@@ -238,7 +243,7 @@ class StepWeights:
         if float8:
             # No output is larger than the clip, or than the sum of its row's weights.
             bound = projection.abs().sum(dim=2).max()
-            self._bound = bound if projection_clip is None else bound.clamp(max=projection_clip)
+            self._bound = bound.clamp(min=_LEAST, max=projection_clip)
             self._gates, self._scales = _float8_rows(self._gates)
             self._projection, self._projection_scales = _float8_rows(self._projection)
 
@@ -266,11 +271,14 @@ class StepWeights:
         cells = cell.shape[2]
         kind = FLOAT8 if self._float8 else x.dtype
         both = x.new_empty(directions, tokens, 2 * width, dtype=kind)  # [x ; h] of every token
-        factor = self._bias  # not read
+        factors = self._bias  # not read
         if self._float8:
-            largest = torch.maximum(torch.maximum(x.abs().amax(), hidden.abs().amax()), self._bound)
-            factor = torch.exp2(torch.floor(torch.log2(LARGEST / largest.float())))
-            x, hidden = x * factor.to(x.dtype), hidden * factor.to(hidden.dtype)
+            largest = x.abs().amax(dim=2).float().clamp(min=self._bound)  # (D, N)
+            first = largest[:, : sizes[0]]
+            torch.maximum(first, hidden.abs().amax(dim=2).float(), out=first)
+            factors = torch.exp2(torch.floor(torch.log2(LARGEST / largest)))
+            x = x * factors[:, :, None].to(x.dtype)
+            hidden = hidden * factors[:, : sizes[0], None].to(hidden.dtype)
         both[:, :, :width] = x
         both[:, : sizes[0], width:] = hidden
         outputs, inner = torch.empty_like(x), both.new_empty(cell.shape)
@@ -295,7 +303,8 @@ class StepWeights:
                 else:
                     _step_kernel[(tiles * tiles_n, directions)](
                         *(both, self._gates, self._bias, cell, inner, start, rows, cells),
-                        *(both.stride(0), cell.stride(0), cell_clip or 0.0, self._scales, factor),
+                        *(both.stride(0), cell.stride(0), cell_clip or 0.0, self._scales),
+                        *(factors, factors.stride(0)),
                         size=2 * width,
                         float8=self._float8,
                         **clips,
@@ -309,7 +318,7 @@ class StepWeights:
                 _project_kernel[(tiles, directions)](
                     *(inner, self._projection, outputs, both, start, rows, next_rows),
                     *(inner.stride(0), outputs.stride(0), both.stride(0), self._clip or 0.0),
-                    *(self._projection_scales, factor),
+                    *(self._projection_scales, factors, factors.stride(0)),
                     hidden=cells,
                     width=width,
                     clipped=self._clip is not None,

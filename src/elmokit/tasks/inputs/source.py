@@ -231,9 +231,10 @@ class ElmoLayers(LayerModel):
     def _is_as_stored(self) -> bool:
         """Whether the given model is the one on disk; found once, since that reads all of it."""
         try:
-            stored = load(
-                self.name, softmax=False, precision=self.elmo.bilm.precision, device="cpu"
-            )
+            precision = self.elmo.bilm.precision
+            on_cpu: Precision = "float32" if precision == "float8" else precision  # is for GPUs
+            stored = load(self.name, softmax=False, precision=on_cpu, device="cpu")
+            stored.bilm.set_precision(precision)
             return fingerprint(stored) == self.fingerprint
         except ElmokitError:  # not without what was said when it was loaded
             return False
