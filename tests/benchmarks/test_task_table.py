@@ -34,7 +34,8 @@ def test_columns_of_another_measure_are_not_compared() -> None:
     text = table(cells, ["propbank", "wnut17"])
     roles, names = rows(text, "PropBank"), rows(text, "WNUT17")
     assert names[0].split()[-1] == "50.1%"
-    assert roles[0].split()[-1] == "-"
+    assert roles[0].split()[-1] == "50.1%"
     assert names[1].split()[-3:] == ["0.0000"] * 3
-    assert roles[1].split()[-3:] == ["-"] * 3
-    assert "base, ELMo: 1 of 1" in text
+    assert roles[1].split()[-3:] == ["0.0000", "0.0000", "-"]  # of the first ELMo
+    assert "base, ELMo: 2 of 2" in text
+    assert "first, ELMo: 1 of 1" in text
