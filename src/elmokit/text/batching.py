@@ -70,7 +70,7 @@ def run_blocks(
         budget: Tokens of a batch.
         prefetch: Batches of a window.
         first: Tokens of the first window where they are fewer, so that a GPU starts early; each
-            window may have twice as many as the last, so that the GPU is busy until it comes.
+            window may have twice as many as the last, so that the GPU waits less for it.
         ahead: Whether the first batch of the next window is started before the results of a
             window are yielded, so that a GPU has work while they are used.
     """
